@@ -129,7 +129,6 @@ absl::Status Agent::StartParts() {
     DDPRUN_ASSIGN_OR_RETURN(events_,
                             EventLog::Open(plan_.event_log, absl::StrCat("agent:", node_id_)));
   }
-
   incarnation_ = rendezvous::Incarnation(RandomNumber() | 1);
   SupervisorConfig config;
   config.job = plan_.job;
@@ -151,7 +150,8 @@ absl::Status Agent::StartParts() {
                        : HostPort(plan_.endpoint.host, plan_.endpoint.port);
   config.endpoint = {.text = endpoint_name_,
                      .hosts_by_address = plan_.endpoint.hosting == EndpointPlan::Hosting::kAuto,
-                     .alone_hint = plan_.endpoint.alone_hint};
+                     .alone_hint = plan_.endpoint.alone_hint,
+                     .name_hint = plan_.endpoint.name_hint};
   config.service = plan_.service;
   config.signals = plan_.signals.policy;
   config.preemption = plan_.signals.preemption;

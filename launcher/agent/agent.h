@@ -56,6 +56,10 @@ class Agent {
   int Run();
   // After Run(): whether the job ended here because its service was lost.
   bool LostService() const { return supervisor_ != nullptr && supervisor_->LostService(); }
+  // After Run(): the highest step that this node's workers marked in their last generation.
+  std::optional<uint64_t> LastStep() const {
+    return supervisor_ == nullptr ? std::nullopt : supervisor_->last_step();
+  }
 
  private:
   explicit Agent(LaunchPlan plan)

@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/fd.h"
 #include "base/host_port.h"
 #include "base/log.h"
@@ -17,6 +18,7 @@
 #include "launcher/cli/options.h"
 #include "launcher/cli/system_host.h"
 #include "launcher/config/config_writer.h"
+#include "launcher/core/exit_status.h"
 #include "launcher/core/plan_text.h"
 #include "launcher/daemon/daemon_command.h"
 #include "launcher/daemon/warden.h"
@@ -67,7 +69,12 @@ int Run(LaunchPlan plan) {
     WriteEndFiles(plan, "", Exit{.status = 1, .why = std::string(agent.status().message())});
     return 1;
   }
-  const int status = (*agent)->Run();
+  const Instant begin = MonotonicNow();
+  int status = (*agent)->Run();
+  if (status == kExitPreempted && !plan.requeues.job.empty()) {
+    status = StatusBeforeRequeue(plan.requeues,
+                                 {.step = (*agent)->LastStep(), .uptime = MonotonicNow() - begin});
+  }
   if (!plan.requeue_job.empty() && (*agent)->LostService()) RequeueJob(plan.requeue_job);
   return preflight->StatusAfter(status);
 }

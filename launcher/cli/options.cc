@@ -32,6 +32,7 @@
 #include "launcher/preflight/test_command.h"
 #include "launcher/schedulers/kubernetes_defaults.h"
 #include "launcher/schedulers/slurm_defaults.h"
+#include "launcher/schedulers/slurm_step.h"
 #include "launcher/service/service_process.h"
 
 namespace ddprun::launcher {
@@ -118,9 +119,7 @@ CommandLine PlanRun(LaunchWords* words, const EnvironmentLookup& environment, co
   if (!launch.nproc_per_node.given()) status.Update(words->file.no_workers);
   if (status.ok()) status = BindWorkers(launch, environment, host, &*plan, &result.warnings);
   if (status.ok()) {
-    plan->node_socket = slurm->node_socket;
-    plan->requeue_job = slurm->requeue_job;
-    plan->endpoint.alone_hint = slurm->alone_hint;
+    FinishSlurm(*slurm, &*plan);
     finish(&*plan);
     if (!slurm->told.empty()) result.notes.push_back(slurm->told);
     result.command = *std::move(plan);
@@ -221,6 +220,15 @@ CommandLine ParseTest(const std::vector<std::string>& arguments,
                  [own_times](LaunchPlan* plan) { FinishTestPlan(own_times, plan); });
 }
 
+// The words of `ddprun env` or `ddprun doctor`, with --nnodes of a Slurm step: reports that each
+// node prints for itself would come out of srun line by line, mixed. What the user says wins.
+std::vector<std::string> ForStep(std::vector<std::string> words,
+                                 const EnvironmentLookup& environment) {
+  const uint32_t nodes = NodesOfStep(environment);
+  if (nodes > 1) words.insert(words.begin(), absl::StrCat("--nnodes=", nodes));
+  return words;
+}
+
 // Of `ddprun env` or `ddprun doctor`, on this machine or as the workers of a job.
 template <typename Options>
 CommandLine FinishMachine(absl::StatusOr<OptionsOrHelp<Options>> parsed,
@@ -252,8 +260,8 @@ CommandLine ParseSlurm(const std::vector<std::string>& arguments, const Host& ho
   CommandLine job = ParseLaunch(parsed->options.launch, NoJobEnvironment, AnyGpus(host));
   const auto* launch = std::get_if<LaunchPlan>(&job.command);
   if (launch == nullptr) return {.command = std::move(job.command)};
-  absl::StatusOr<std::string> script =
-      BatchScript(parsed->options, launch->job.nodes_min < launch->job.nodes_max);
+  absl::StatusOr<std::string> script = BatchScript(parsed->options, launch->entry_point,
+                                                   launch->job.nodes_min < launch->job.nodes_max);
   if (!script.ok()) return {.command = Fail(script.status())};
   parsed->options.script = *std::move(script);
   return {.command = std::move(parsed->options)};
@@ -356,12 +364,14 @@ constexpr Command kCommands[] = {
     {"chaos", ParseChaos, "", "inject faults into a job, and report what they cost"},
     {"doctor",
      [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
-       return FinishMachine(ParseDoctorOptions(words, environment, host), environment, host);
+       return FinishMachine(ParseDoctorOptions(ForStep(words, environment), environment, host),
+                            environment, host);
      },
      "check", "find what makes training fail or slow here, and the fix"},
     {"env",
      [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
-       return FinishMachine(ParseEnvOptions(words, environment, host), environment, host);
+       return FinishMachine(ParseEnvOptions(ForStep(words, environment), environment, host),
+                            environment, host);
      },
      "", "show this machine, and settings for its GPUs"},
     {"test", ParseTest, "", "test the network between the nodes, and torch on them"},

@@ -34,7 +34,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr size_t kFileBytesMax = 262144;
-constexpr absl::Duration kSqueuePatience = absl::Seconds(5);
+constexpr absl::Duration kSlurmPatience = absl::Seconds(5);
 constexpr absl::Duration kTorchPatience = absl::Seconds(60);
 
 // As determine_local_world_size() in torch/distributed/run.py (2.11) asks.
@@ -172,9 +172,20 @@ std::optional<absl::Duration> SystemHost::SlurmTimeLeft(const std::string& job_i
   const absl::StatusOr<std::string> squeue = FindProgram("squeue");
   if (!squeue.ok()) return std::nullopt;
   const absl::StatusOr<std::string> left = ToolOutput(
-      {*squeue, "--noheader", absl::StrCat("--jobs=", job_id), "--format=%L"}, kSqueuePatience);
+      {*squeue, "--noheader", absl::StrCat("--jobs=", job_id), "--format=%L"}, kSlurmPatience);
   if (!left.ok()) return std::nullopt;
   return ReadSlurmTime(*left);
+}
+
+// Nodes of a cloud often have names that only Slurm knows, with NodeAddr set when they are started
+// (slurm.conf(5)). Slurm isn't asked where the name resolves: there nothing is different, nor does
+// every node of every job put a question to slurmctld.
+std::string SystemHost::SlurmNodeAddress(const std::string& node) const {
+  if (ResolveHost(node).ok()) return node;
+  const absl::StatusOr<std::string> shown =
+      ToolOutput({"scontrol", "--oneliner", "show", "node", node}, kSlurmPatience);
+  const std::string address = shown.ok() ? ReadScontrolField(*shown, "NodeAddr") : "";
+  return !address.empty() && ResolveHost(address).ok() ? address : node;
 }
 
 absl::StatusOr<uint32_t> SystemHost::TorchDevices(const std::string& python,

@@ -30,6 +30,7 @@ class SystemHost : public Host {
   absl::Status CheckTls(const TlsFiles& tls) const override;
   std::optional<absl::Duration> SlurmTimeLeft(const std::string& job_id,
                                               int64_t end_time) const override;
+  std::string SlurmNodeAddress(const std::string& node) const override;
   absl::StatusOr<uint32_t> TorchDevices(const std::string& python,
                                         const std::string& kind) const override;
   bool HasOtherAccelerators() const override;

@@ -15,6 +15,7 @@ struct EndpointName {
   // The node that has the endpoint's address hosts the service, unless one is told to.
   bool hosts_by_address = false;
   std::string alone_hint = {};  // EndpointPlan::alone_hint
+  std::string name_hint = {};   // EndpointPlan::name_hint
 };
 
 // How long an agent goes on without its service.
@@ -22,6 +23,8 @@ struct ServiceTimeouts {
   // --rdzv_conf read_timeout: how long it may be out of reach at the beginning; never longer than
   // job.join_timeout.
   absl::Duration reach = absl::InfiniteDuration();
+  // The same while the resolver says that the endpoint's host has no such name.
+  absl::Duration unknown_name = absl::InfiniteDuration();
   // --service_loss_timeout: how long an agent that lost it keeps workers that can go on without it.
   absl::Duration loss = absl::Seconds(90);
   // The same once they can't: one has failed, or they were stopped. What --service_loss_timeout
@@ -49,6 +52,9 @@ struct EndingSettings {
   // --exit_code worker: exit with the first cause's own status when the job failed (128 + signal),
   // not with 1.
   bool with_first_cause = false;
+  // How long after this agent's start the service may go on after the verdict, for agents that a
+  // scheduler has started and that are late (R8); zero = not at all.
+  absl::Duration late_agents = absl::ZeroDuration();
 };
 
 }  // namespace ddprun::launcher

@@ -39,6 +39,9 @@ struct EndpointPlan {
   // What to do if no other node joins, for a launch that may be of this node alone; "" = nothing is
   // known.
   std::string alone_hint;
+  // Where the host's name is from and what to do if it doesn't resolve, for a name that the user
+  // didn't give; "" = the user gave it.
+  std::string name_hint;
 };
 
 // Where the two output streams of a worker go.
@@ -135,6 +138,12 @@ struct WarmPlan {
   std::string kept;  // path of what jobs before this one have learned; "" = nothing is kept
 };
 
+// When a job of Slurm isn't requeued any more (docs/SLURM.md).
+struct RequeuePlan {
+  std::string job;             // whose runs this agent counts; "" = none
+  uint32_t give_up_after = 0;  // runs in a row without progress
+};
+
 // Everything that one `ddprun` run was asked to do, checked and complete: what the command line and
 // the environment come to. Made by launcher/plan, carried out by launcher/agent.
 struct LaunchPlan {
@@ -196,6 +205,7 @@ struct LaunchPlan {
   // The job of Slurm that this agent requeues when it loses the service, whose node has the batch
   // script too; "" = none.
   std::string requeue_job;
+  RequeuePlan requeues;
 
   OutputPlan output;
   std::string event_log;  // path of the JSON-lines timeline; "" = none

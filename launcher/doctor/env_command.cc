@@ -49,7 +49,7 @@ node; 2 for a wrong command line.
 
 Examples:
   ddprun doctor
-  srun ddprun doctor                       # on each node of a Slurm job
+  srun --ntasks-per-node=1 ddprun doctor   # one report of all nodes
   ddprun doctor --strict && ddprun --nproc_per_node gpu train.py
   ddprun doctor --json | jq -r '.findings[].id'
   ddprun doctor --nnodes 2 --rdzv_endpoint host0   # on both, in one report

@@ -16,7 +16,8 @@ struct FreeAddressList {
 using AddressList = std::unique_ptr<addrinfo, FreeAddressList>;
 
 // getaddrinfo(3) for a stream socket. `port` 0 = none asked for.
-// Errors: NOT_FOUND with getaddrinfo's text. Blocks as the resolver does.
+// Errors, with getaddrinfo's text: NOT_FOUND — the resolver says that there is no such name;
+// UNAVAILABLE — it can't say. Blocks as the resolver does.
 absl::StatusOr<AddressList> LookUp(const std::string& host, uint16_t port);
 
 }  // namespace ddprun::launcher

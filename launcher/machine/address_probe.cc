@@ -33,13 +33,14 @@ absl::StatusOr<AddressList> LookUp(const std::string& host, uint16_t port) {
   addrinfo* found = nullptr;
   const int error = getaddrinfo(host.c_str(), absl::StrCat(port).c_str(), &hints, &found);
   if (error == EAI_SYSTEM) {
-    return absl::NotFoundError(
+    return absl::UnavailableError(
         ErrnoStatus(errno, absl::StrCat("can't resolve host '", host, "'")).message());
   }
   if (error != 0) {
-    return absl::NotFoundError(absl::StrCat("can't resolve host '", host,
-                                            "': ", gai_strerror(error),
-                                            "; check its spelling, DNS and /etc/hosts"));
+    const std::string text = absl::StrCat("can't resolve host '", host, "': ", gai_strerror(error),
+                                          "; check its spelling, DNS and /etc/hosts");
+    const bool unknown = error == EAI_NONAME || error == EAI_NODATA;
+    return unknown ? absl::NotFoundError(text) : absl::UnavailableError(text);
   }
   return AddressList(found);
 }

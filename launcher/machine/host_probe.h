@@ -35,7 +35,8 @@ uint32_t CudaDeviceCount(const char* cuda_visible_devices, const std::string& ro
 std::string Hostname();
 
 // The addresses that `host` (a name or a literal, without brackets) stands for.
-// Errors: NOT_FOUND with getaddrinfo's text. Blocks: at most the resolver's own timeouts.
+// Errors, with getaddrinfo's text: NOT_FOUND — the resolver says that there is no such name;
+// UNAVAILABLE — it can't say. Blocks: at most the resolver's own timeouts.
 absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& host);
 
 // True when one of `host`'s addresses is this machine's own (IsOwnAddress, base/own_address.h).

@@ -54,6 +54,10 @@ class Host {
                                                       int64_t /*end_time*/) const {
     return std::nullopt;
   }
+  // Where a node of Slurm is reached: by its name if the resolver knows that; otherwise by the
+  // address that Slurm has (scontrol show node), if that one resolves.
+  // Returns: `node` if neither does.    Bound: the resolver's own timeouts, and 5 s.
+  virtual std::string SlurmNodeAddress(const std::string& node) const { return node; }
   // How many devices torch has of `kind`: "gpu" (CUDA or ROCm), "auto" (its current accelerator),
   // or a module of torch as "xpu". Asked of that interpreter, which takes seconds. Errors: it can't
   // be run, or has no torch, or none with such devices.    Bound: 60 s.

@@ -34,7 +34,7 @@ absl::StatusOr<pid_t> SpawnTool(const std::vector<std::string>& argv, int output
   posix_spawnattr_init(&attributes);
   posix_spawnattr_setflags(&attributes, POSIX_SPAWN_SETSID);
   pid_t pid = 0;
-  const int error = posix_spawn(&pid, words[0], &files, &attributes, words.data(), environ);
+  const int error = posix_spawnp(&pid, words[0], &files, &attributes, words.data(), environ);
   posix_spawnattr_destroy(&attributes);
   posix_spawn_file_actions_destroy(&files);
   if (error != 0) return ErrnoStatus(error, absl::StrCat("run '", argv[0], "'"));

@@ -10,7 +10,7 @@
 namespace ddprun::launcher {
 
 // Runs a program without a shell, input and error output on /dev/null, and waits for its end.
-// Params: argv — argv[0] is a path. limit — then it and its session are killed.
+// Params: argv — argv[0] is a path, or a name in PATH. limit — then it and its session are killed.
 // Returns: the first 64 KiB of its standard output.
 // Errors: errno — it can't be started; DEADLINE_EXCEEDED; ABORTED — its exit status isn't 0.
 // Threads: any.

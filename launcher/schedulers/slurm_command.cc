@@ -19,6 +19,7 @@
 #include "launcher/options/option_set.h"
 #include "launcher/options/shell_line.h"
 #include "launcher/plan/signals.h"
+#include "launcher/schedulers/slurm_defaults.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -32,9 +33,10 @@ preempted, or whose time was over, is requeued and goes on from what it saved;
 one whose number of nodes is a range survives the loss of a node.
 
 Everything before the -- that is not below is sbatch's. Filled in unless given:
---ntasks-per-node=1, --requeue, --open-mode=append, and --no-kill for a job
-that may shrink. Of --signal=SIGNAL@SECONDS ddprun is told: it stops at one step
-when the signal comes, and has so many seconds to save.
+--job-name (train for train.py), --ntasks-per-node=1, --requeue,
+--open-mode=append, and --no-kill for a job that may shrink. --signal=SIGNAL@SECONDS
+is also passed on to ddprun: it stops at one step when the signal comes, and has
+so many seconds to save.
 
 Examples:
   ddprun slurm --nodes=2 --gpus-per-node=4 --time=2:00:00 -- train.py --lr 0.1
@@ -42,6 +44,9 @@ Examples:
 
 docs/SLURM.md has the rest.)";
 
+// A run that is preempted in its first minute brings no progress; more than a few in a row are no
+// longer chance.
+constexpr int kGiveUpAfter = 5;
 constexpr size_t kScriptBytesMax = 60'000;  // what fits into a pipe, and any reader's mind
 
 // The options of sbatch that the script looks at.
@@ -108,6 +113,15 @@ std::string DirectiveWord(const std::string& word) {
   if (plain && !word.empty()) return word;
   return absl::StrContains(word, '"') ? absl::StrCat("'", word, "'")
                                       : absl::StrCat("\"", word, "\"");
+}
+
+// What squeue is to show: the script's name without its folder and .py. sbatch would take the name
+// of its own file, and of a script that it reads from a pipe "sbatch".
+std::string JobName(const std::string& entry_point) {
+  const std::string file = BaseName(entry_point);
+  const std::string name(absl::StripSuffix(file, ".py"));
+  const bool both_quotes = absl::StrContains(name, '"') && absl::StrContains(name, '\'');
+  return name.empty() || both_quotes ? "ddprun" : name;
 }
 
 bool BreaksLines(const std::string& word) {
@@ -182,7 +196,8 @@ absl::StatusOr<OptionsOrHelp<SlurmJob>> ParseSlurmOptions(
   return result;
 }
 
-absl::StatusOr<std::string> BatchScript(const SlurmJob& job, bool elastic) {
+absl::StatusOr<std::string> BatchScript(const SlurmJob& job, const std::string& entry_point,
+                                        bool elastic) {
   const SbatchOptions given(job.sbatch);
   std::string text =
       "#!/bin/bash\n# Written by ddprun slurm; docs/SLURM.md says what the lines are for.\n";
@@ -190,6 +205,9 @@ absl::StatusOr<std::string> BatchScript(const SlurmJob& job, bool elastic) {
     absl::StrAppend(&text, "#SBATCH ", line, "\n");
   };
   for (const std::string& line : job.sbatch) directive(line);
+  if (!given.Has("--job-name", "-J")) {
+    directive(absl::StrCat("--job-name=", DirectiveWord(JobName(entry_point))));
+  }
   if (!given.Has("--ntasks-per-node") && !given.Has("--ntasks", "-n")) {
     directive("--ntasks-per-node=1");
   }
@@ -211,6 +229,10 @@ export DDPRUN_SLURM_REQUEUE=1
 )");
   }
   absl::StrAppend(&text, R"(
+# After so many runs in a row without progress the job isn't requeued any more.
+export )",
+                  kGiveUpVariable, "=", kGiveUpAfter, R"(
+
 # srun takes over no --cpus-per-task by itself.
 if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then
   export SRUN_CPUS_PER_TASK="$SLURM_CPUS_PER_TASK"

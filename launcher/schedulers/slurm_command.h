@@ -23,10 +23,12 @@ struct SlurmJob {
 absl::StatusOr<OptionsOrHelp<SlurmJob>> ParseSlurmOptions(
     const std::vector<std::string>& arguments);
 
-// The script. What the options of sbatch leave open is filled in: one task a node, --requeue,
-// output that is appended; for a job that may shrink --no-kill. Params: elastic: the job goes on
-// with fewer nodes. Errors: usage — a --signal that can't be read.    Pure; threads: any.
-absl::StatusOr<std::string> BatchScript(const SlurmJob& job, bool elastic);
+// The script. What the options of sbatch leave open is filled in: the job's name, one task a node,
+// --requeue, output that is appended; for a job that may shrink --no-kill.
+// Params: entry_point: as in LaunchPlan. elastic: the job goes on with fewer nodes.
+// Errors: usage — a --signal that can't be read.    Pure; threads: any.
+absl::StatusOr<std::string> BatchScript(const SlurmJob& job, const std::string& entry_point,
+                                        bool elastic);
 
 }  // namespace ddprun::launcher
 

@@ -6,14 +6,17 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "base/host_port.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/values.h"
 #include "launcher/schedulers/slurm_step.h"
+#include "rendezvous/core/timing.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -24,6 +27,14 @@ constexpr uint32_t kPortFirst = 15000;
 constexpr uint32_t kPortCount = 14000;
 constexpr size_t kNodesTold = 4;
 constexpr char kRequeueVariable[] = "DDPRUN_SLURM_REQUEUE";
+// How long the resolver may say that the step's first node has no such name. Elsewhere ddprun waits
+// for a name until the join timeout: pods of Kubernetes have none before they run, and a user may
+// start a node before its host is in DNS. torchrun asks again for 60 s, then it ends with an error.
+// A node of a Slurm step is up before the step begins, so its name has nothing to wait for but
+// copies of DNS, and Slurm's own address for it has been tried as well. Only the resolver's
+// definite answer counts, each second anew (EAI_NONAME, EAI_NODATA of getaddrinfo(3)): where it
+// can't say (EAI_AGAIN, a name server that is away), ddprun goes on waiting.
+constexpr absl::Duration kUnknownNameBound = absl::Seconds(10);
 // What Slurm knows as a limit, and what is as good as none.
 constexpr absl::Duration kTimeLeftMost = absl::Hours(24 * 300);
 
@@ -57,6 +68,8 @@ class SlurmFiller {
     }
     FillWorkers(environment);
     FillRendezvous();
+    // Another name may be that of other steps' agents, too.
+    const bool own_name = !arguments_.rdzv_id.given();
     FillIn(&arguments_.rdzv_id, step_.RunId(), "SLURM_JOB_ID");
     FillTime();
     // The first node has the batch script, which would do it.
@@ -64,12 +77,24 @@ class SlurmFiller {
       share.requeue_job = step_.job_id;
     }
     if (Index() == 0 && !share.waits) share.told = Told();
+    uint32_t give_up_after = 0;
+    if (Index() == 0 &&
+        absl::SimpleAtoi(environment(kGiveUpVariable).value_or(""), &give_up_after) &&
+        give_up_after > 0) {
+      share.requeues = {.job = step_.job_id, .give_up_after = give_up_after};
+    }
+    if (waits_for_step_ && own_name) share.agents_started = Agents();
     if (waits_for_step_) {
       share.alone_hint = absl::StrCat(
           "Slurm: job ", step_.RunId(), " has ", step_.nodes.size(),
           " nodes, but ddprun may have "
           "been started on one of them alone, as in the shell of srun --pty: start it on all with "
           "srun --overlap --ntasks-per-node=1 ddprun …, or on this one alone with --no_slurm");
+      share.unknown_name = kUnknownNameBound;
+      share.name_hint = absl::StrCat(
+          "The name is from SLURM_STEP_NODELIST, and scontrol show node ", step_.nodes.front(),
+          " gives no address that resolves either: add it to DNS or /etc/hosts, set NodeAddr in "
+          "slurm.conf, or give --rdzv_endpoint ADDRESS:PORT on all nodes");
     }
     return share;
   }
@@ -135,8 +160,9 @@ class SlurmFiller {
         (arguments_.rdzv_backend.given() && arguments_.rdzv_backend.text == "static");
     const bool place_named = arguments_.rdzv_endpoint.filled() || arguments_.master_addr.filled();
     if (!place_named) {
-      FillIn(&arguments_.rdzv_endpoint,
-             absl::StrCat(step_.nodes.front(), ":", PortOf(step_.RunId())), "SLURM_STEP_NODELIST");
+      const std::string address = host_.SlurmNodeAddress(step_.nodes.front());
+      FillIn(&arguments_.rdzv_endpoint, HostPort(address, static_cast<int>(PortOf(step_.RunId()))),
+             "SLURM_STEP_NODELIST");
       arguments_.hosts_service = Index() == 0;
       waits_for_step_ = true;
     }
@@ -209,6 +235,17 @@ absl::StatusOr<SlurmShare> ApplySlurm(const EnvironmentLookup& environment, cons
         "before it (--ntasks-per-node=1); this is a job of one node");
   }
   return SlurmShare();
+}
+
+void FinishSlurm(const SlurmShare& share, LaunchPlan* plan) {
+  plan->node_socket = share.node_socket;
+  plan->requeue_job = share.requeue_job;
+  plan->requeues = share.requeues;
+  plan->endpoint.alone_hint = share.alone_hint;
+  plan->endpoint.name_hint = share.name_hint;
+  plan->service.unknown_name = share.unknown_name;
+  plan->job.agents_started = share.agents_started;
+  if (share.agents_started > 0) plan->ending.late_agents = rendezvous::kAgentsStart;
 }
 
 }  // namespace ddprun::launcher

@@ -3,7 +3,9 @@
 
 #include <string>
 
+#include "launcher/core/launch_plan.h"
 #include "launcher/schedulers/slurm_command.h"
+#include "launcher/schedulers/slurm_requeue.h"
 
 namespace ddprun::launcher {
 
@@ -16,6 +18,11 @@ int GiveScript(const SlurmJob& job);
 // Waits for the end of the first task of this node, which launches, and whose end counts; one that
 // is gone already leaves nothing to wait for. Returns: the exit status.
 int AwaitFirstTask(const std::string& node_socket);
+
+// The exit status of a preempted run, whose job is about to be requeued: kExitPreempted, or
+// kExitFailedForGood after so many runs in a row without progress, and then the user is told why.
+// Slurm keeps the count; if it can't be asked, the job is requeued.    Bound: 10 s.
+int StatusBeforeRequeue(const RequeuePlan& plan, const RunResult& run);
 
 // Has Slurm run the job again: scontrol(1) takes the place of this process. Returns only when it
 // can't be run, which is told.

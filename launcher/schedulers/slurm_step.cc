@@ -10,6 +10,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/options/errors.h"
+#include "launcher/options/values.h"
 #include "launcher/schedulers/slurm_text.h"
 #include "rendezvous/core/bounds.h"
 
@@ -176,6 +177,16 @@ bool IsBatchScriptOfManyNodes(const EnvironmentLookup& environment) {
   if (!variables.Text("SLURMD_NODENAME").has_value()) return false;
   const std::optional<std::string> nodes = variables.Text("SLURM_JOB_NUM_NODES");
   return nodes.has_value() && *nodes != "1";
+}
+
+uint32_t NodesOfStep(const EnvironmentLookup& environment) {
+  const SlurmVariables variables(environment);
+  if (variables.Text("SLURM_PTY_PORT").has_value()) return 1;
+  const std::optional<std::string> ignored = variables.Text("PET_NO_SLURM");
+  if (ignored.has_value() && ReadBoolean(*ignored).value_or(true)) return 1;
+  const absl::StatusOr<std::optional<SlurmStep>> step = ReadSlurmStep(environment);
+  if (!step.ok() || !step->has_value() || (*step)->tasks < (*step)->nodes.size()) return 1;
+  return static_cast<uint32_t>((*step)->nodes.size());
 }
 
 }  // namespace ddprun::launcher

@@ -42,6 +42,11 @@ absl::StatusOr<std::optional<SlurmStep>> ReadSlurmStep(const EnvironmentLookup& 
 // all of them.
 bool IsBatchScriptOfManyNodes(const EnvironmentLookup& environment);
 
+// The nodes of the step that this process is a task of, if srun has started a task on each of them;
+// 1 otherwise: no step, variables that can't be read, or the shell of `srun --pty`, which runs on
+// the first node alone.
+uint32_t NodesOfStep(const EnvironmentLookup& environment);
+
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_SCHEDULERS_SLURM_STEP_H_

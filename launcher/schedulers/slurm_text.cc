@@ -178,4 +178,13 @@ std::optional<absl::Duration> ReadSlurmTime(absl::string_view text) {
   return time + clock;
 }
 
+std::string ReadScontrolField(absl::string_view text, absl::string_view name) {
+  for (absl::string_view word : absl::StrSplit(text, absl::ByAnyChar(" \n"))) {
+    if (absl::ConsumePrefix(&word, name) && absl::ConsumePrefix(&word, "=")) {
+      return std::string(word);
+    }
+  }
+  return "";
+}
+
 }  // namespace ddprun::launcher

@@ -32,6 +32,10 @@ absl::StatusOr<std::vector<uint32_t>> ExpandCounts(absl::string_view text, size_
 // as UNLIMITED, NOT_SET and INVALID.
 std::optional<absl::Duration> ReadSlurmTime(absl::string_view text);
 
+// The value of a field of `scontrol --oneliner show …`: "10.0.0.1" of NodeAddr in "NodeName=n1
+// NodeAddr=10.0.0.1 Port=6818". It ends at a blank. "" = there is no such field.
+std::string ReadScontrolField(absl::string_view text, absl::string_view name);
+
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_SCHEDULERS_SLURM_TEXT_H_

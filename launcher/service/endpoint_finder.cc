@@ -24,7 +24,7 @@ absl::StatusOr<FoundEndpoint> FindEndpoint(const EndpointPlan& endpoint,
   FoundEndpoint found;
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<std::string> addresses, ResolveHost(endpoint.host));
   DDPRUN_ASSIGN_OR_RETURN(found.is_local, IsLocalHost(endpoint.host));
-  if (addresses.empty()) return absl::NotFoundError("'" + endpoint.host + "' has no address");
+  if (addresses.empty()) return absl::UnavailableError("'" + endpoint.host + "' has no address");
   found.literal = addresses.front();
   found.loopback = IsLoopback(found.literal);
   if (!local_addr.empty()) {

@@ -21,7 +21,7 @@ struct FoundEndpoint {
 };
 
 // Finds out, blocking in the resolver: for EndpointFinder and tests.
-// Errors: NOT_FOUND — a name doesn't resolve (yet).
+// Errors: as ResolveHost.
 // `local_addr`, `master_addr`: as in LaunchPlan.
 absl::StatusOr<FoundEndpoint> FindEndpoint(const EndpointPlan& endpoint,
                                            const std::string& local_addr,

@@ -32,6 +32,10 @@ inline constexpr absl::Duration kSilenceMax = absl::Seconds(60);
 // How long streams may stay open after the verdict.
 inline constexpr absl::Duration kFarewell = absl::Seconds(2);
 
+// How long after the first of them the last agent may come that a scheduler starts at the same time
+// (R8): longer than what a file server or a container's image holds one of them up.
+inline constexpr absl::Duration kAgentsStart = absl::Seconds(60);
+
 // A generation that lasted this long has made progress, where the program doesn't say itself; and
 // one with progress refills the budget of membership changes only if it lasted as long (R7).
 inline constexpr absl::Duration kProgressUptime = absl::Seconds(60);

@@ -63,6 +63,9 @@ struct JobSpec {
   absl::Duration reconnect_grace = absl::Milliseconds(150);
   absl::Duration stop_grace = absl::Seconds(30);  // TERM to KILL
   RestartRules restart;
+  // How many agents a scheduler starts of this job, at the same time and each once; 0 = not known.
+  // The job may end before the last of them has come (R8).
+  uint32_t agents_started = 0;
 
   friend bool operator==(const JobSpec&, const JobSpec&) = default;
 };

@@ -126,6 +126,8 @@ JobSpec ReadJobSpec(FieldChecker* checker, absl::string_view field, const std::s
   job.stop_grace =
       checker->Milliseconds(path("stop_grace_ms"), proto.stop_grace_ms(), defaults.stop_grace);
   job.restart = ReadRestartRules(checker, path("restart"), proto.restart());
+  job.agents_started =
+      checker->Number(path("agents_started"), proto.agents_started(), 0, kNodesMax);
   return job;
 }
 
@@ -168,6 +170,7 @@ void WriteJobSpec(const JobSpec& job, v1::JobSpec* proto) {
   proto->set_reconnect_grace_ms(ToMilliseconds(job.reconnect_grace));
   proto->set_stop_grace_ms(ToMilliseconds(job.stop_grace));
   Write(job.restart, proto->mutable_restart());
+  proto->set_agents_started(job.agents_started);
 }
 
 void WriteNodeInfo(const NodeInfo& node, v1::NodeInfo* proto) {

@@ -105,6 +105,7 @@ void RendezvousWorld::StartJob(const Command& command) {
   spec_.lease_is_proof = command.Has("lease");
   spec_.reconnect_grace = command.Duration("grace", spec_.reconnect_grace);
   spec_.stop_grace = command.Duration("stop_grace", spec_.stop_grace);
+  spec_.agents_started = command.Number("agents", 0);
   RestartRules& rules = spec_.restart;
   rules.max_membership_changes = command.Number("changes", rules.max_membership_changes);
   rules.restart_window = command.Duration("window", rules.restart_window);

@@ -6,6 +6,7 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/text.h"
+#include "launcher/schedulers/slurm_requeue.h"
 #include "launcher/schedulers/slurm_text.h"
 
 namespace ddprun::launcher {
@@ -52,6 +53,13 @@ bool CheckTime(absl::string_view text) {
   return true;
 }
 
+// A comment that is kept is read back as it was.
+bool CheckRecord(absl::string_view text) {
+  const RequeueRecord record = ReadRequeueRecord(text);
+  DDPRUN_CHECK(ReadRequeueRecord("Comment=" + CommentText(record)) == record, "record");
+  return record != RequeueRecord();
+}
+
 }  // namespace
 
 bool ReadSlurmBytes(absl::string_view bytes) {
@@ -64,6 +72,8 @@ bool ReadSlurmBytes(absl::string_view bytes) {
       return CheckCounts(text);
     case 't':
       return CheckTime(text);
+    case 'r':
+      return CheckRecord(text);
     default:
       return false;
   }

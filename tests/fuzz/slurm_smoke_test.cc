@@ -33,6 +33,9 @@ TEST(SlurmSmoke, Bytes) {
   EXPECT_TRUE(ReadSlurmBytes("hnode[01-03,7],other"));
   EXPECT_TRUE(ReadSlurmBytes("c2(x3),1"));
   EXPECT_TRUE(ReadSlurmBytes("t1-00:30:00"));
+  EXPECT_TRUE(ReadSlurmBytes("rComment=of mine ddprun:no_progress=2,step=17"));
+  EXPECT_TRUE(ReadSlurmBytes("rComment=ddprun:no_progress=5 xddprun:no_progress=,step=-1"));
+  EXPECT_FALSE(ReadSlurmBytes("rJobId=1 Comment=in the line"));
   EXPECT_FALSE(ReadSlurmBytes("hn[1-[2-3]]"));
   EXPECT_FALSE(ReadSlurmBytes("hn[0-999999999]"));
   EXPECT_FALSE(ReadSlurmBytes(""));

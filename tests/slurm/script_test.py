@@ -29,6 +29,7 @@ class Scripts(slurm_job.SlurmTestCase):
     def test_submits_and_survives_a_node(self):
         job = self.ddprun_slurm("--submit", "-N2", "--gpus-per-node=1", "--", "--nnodes", "1:2",
                                 *self.training(50, 150)).split()[-1]
+        self.assertEqual("saving_worker", self.slurm.fact(job, "JobName"))
         self.workers(2, f"{job}.0", world=2)
         self.slurm.kill_node(2)
         self.workers(1, f"{job}.0", world=1)
@@ -43,6 +44,20 @@ class Scripts(slurm_job.SlurmTestCase):
         second = self.workers(2, f"{job}.0-restart1", timeout=60 * slurm_job.SLOW)
         self.assertLess(0, min(line["first"] for line in second))
         self.assertIn("left", self.slurm.output(job))
+
+    def test_a_job_without_progress_is_not_requeued_for_ever(self):
+        text = self.ddprun_slurm("-N1", "--time=1", "--comment=of mine", "--", "--preempt_deadline", "55", "--grace", "1",
+                                 "--no_python", "sleep", "1000")
+        text = text.replace("DDPRUN_SLURM_GIVE_UP_AFTER=5", "DDPRUN_SLURM_GIVE_UP_AFTER=2")
+        path = os.path.join(self.bed.folder, "bin")
+        job = self.slurm.submit(text, env={**self.bed.environment, "PATH": f"{path}:{os.environ['PATH']}"})
+        self.slurm.until(lambda: self.slurm.fact(job, "Restarts") == "1", "the requeue", 60 * slurm_job.SLOW)
+        self.assertEqual("FAILED", self.slurm.wait_state(job, "COMPLETED", "FAILED", timeout=90 * slurm_job.SLOW))
+        self.assertEqual("93:0", self.slurm.fact(job, "ExitCode"))
+        self.assertEqual("1", self.slurm.fact(job, "Restarts"))
+        self.assertIn(f"error: job {job} isn't requeued any more: of 2 runs in a row none lasted 1m",
+                      self.slurm.output(job))
+        self.assertIn("Comment=of mine ddprun:no_progress=2", self.slurm.ask("scontrol", "show", "job", job))
 
     def test_a_printed_script_is_clean(self):
         text = self.ddprun_slurm("-N2", "--comment=two words", "--", "--nnodes", "1:2", *self.training(10, 10))

@@ -27,6 +27,7 @@ class SlurmTestCase(cluster.ClusterTestCaseMixin, BedTestCase):
     """Each test has a Slurm of its own: nodes that were killed stay down."""
 
     hosts = 4
+    node_name = "n"  # of Slurm's nodes, before their number
 
     @classmethod
     def setUpClass(cls):
@@ -36,7 +37,7 @@ class SlurmTestCase(cluster.ClusterTestCaseMixin, BedTestCase):
 
     def setUp(self):
         super().setUp()
-        self.slurm = slurm.Slurm(self.cluster, 3, tempfile.mkdtemp(prefix="ddprun-slurm-"))
+        self.slurm = slurm.Slurm(self.cluster, 3, tempfile.mkdtemp(prefix="ddprun-slurm-"), self.node_name)
         self.addCleanup(self.slurm.close)
 
     def tearDown(self):

@@ -1,7 +1,11 @@
 #!/usr/bin/env python3
 """What ddprun finds out under srun, so that nothing has to be named."""
 
+import os
+import shlex
+
 import slurm_job
+from bed import DDPRUN
 
 
 class Steps(slurm_job.SlurmTestCase):
@@ -56,6 +60,25 @@ class Steps(slurm_job.SlurmTestCase):
         job = self.submit(self.line(), "-N1", "--gpus-per-node=2", "--cpus-per-task=4")
         self.assertEqual({2}, {line["world"] for line in self.workers(2, job)})
         self.assert_completed(job)
+
+    def test_a_spare_that_comes_after_the_end_leaves_at_once(self):
+        gate = os.path.join(self.bed.folder, "gate")
+        os.mkfifo(gate)
+        late = shlex.quote(f"[ $SLURM_PROCID -lt 2 ] || read -r go < {gate}; exec \"$@\"")
+        job = self.submit(f"srun bash -c {late} late " + self.line("--nnodes 2"), "-N3", "--ntasks-per-node=1")
+        self.workers(2, f"{job}.0", world=2)
+        self.bed.wait(lambda: self.bed.events.find("verdict"), "the verdict", 30 * slurm_job.SLOW)
+        with open(gate, "w", encoding="utf-8") as sink:
+            sink.write("go\n")
+        self.assert_completed(job, timeout=30)
+        self.bed.wait(lambda: self.bed.events.find("agent_start")[2:], "three agents")
+        self.assertIn("the job had succeeded when this node came", self.slurm.output(job))
+
+    def test_doctor_gives_one_report(self):
+        job = self.submit(f"srun {DDPRUN} doctor", "-N2", "--ntasks-per-node=1")
+        self.slurm.wait_state(job, "COMPLETED", "FAILED", timeout=60 * slurm_job.SLOW)
+        output = self.slurm.output(job)
+        self.assertEqual(1, output.count("ddprun doctor on 2 nodes: n1, n2"), output)
 
     def test_a_failed_worker_fails_the_job(self):
         job = self.submit("srun " + self.line("--nnodes 2 --no_python").replace(slurm_job.TRAINING, "/bin/false"), "-N2",

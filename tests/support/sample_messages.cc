@@ -88,6 +88,7 @@ AgentMessage FullJoin() {
                       .quarantine_after = 19,
                       .quarantine_time = absl::Seconds(20),
                       .quarantine_shrinks = true};
+  join.job.agents_started = 21;
   join.node.worker_count = 8;
   join.node.role = "trainer";
   join.node.node_rank = 0;

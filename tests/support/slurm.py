@@ -53,7 +53,8 @@ MessageTimeout=5
 Waittime=0
 JobRequeue=1
 GresTypes=gpu
-NodeName=n[1-{nodes}] CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=500 Gres=gpu:2
+NodeName=DEFAULT CPUs=4 Boards=1 SocketsPerBoard=1 CoresPerSocket=4 ThreadsPerCore=1 RealMemory=500 Gres=gpu:2
+NodeName={name}[1-{nodes}] NodeAddr=10.77.0.[1-{nodes}] NodeHostname=n[1-{nodes}]
 PartitionName=main Nodes=ALL Default=YES MaxTime=INFINITE State=UP
 """
 
@@ -70,20 +71,21 @@ def why_not():
 
 
 class Slurm:
-    """Nodes n1 … n`nodes` of a cluster.Cluster, which has one host more for slurmctld.
+    """Nodes n1 … n`nodes` of a cluster.Cluster, which has one host more for slurmctld. With another `name` the nodes have
+    one that only Slurm knows, as in clouds.
 
     Errors: TimelineError when a daemon doesn't come up, with its log.
     """
 
-    def __init__(self, cluster, nodes, folder):
-        self.cluster, self.nodes, self.folder = cluster, nodes, folder
+    def __init__(self, cluster, nodes, folder, name="n"):
+        self.cluster, self.nodes, self.folder, self.name = cluster, nodes, folder, name
         self.environment = {**{name: value for name, value in os.environ.items() if not name.startswith("SLURM_")},
                             "SLURM_CONF": os.path.join(folder, "slurm.conf")}
         self._daemons = {}
-        for name in ("state", "munge", *(f"spool/n{i}" for i in range(1, nodes + 1))):
-            os.makedirs(os.path.join(folder, name))
-        self._write("slurm.conf", _CONF.format(last=nodes + 1, nodes=nodes, folder=folder, timeout=NODE_TIMEOUT))
-        self._write("gres.conf", f"NodeName=n[1-{nodes}] Name=gpu File=/dev/tty[1-2]\n")
+        for made in ("state", "munge", *(f"spool/{name}{i}" for i in range(1, nodes + 1))):
+            os.makedirs(os.path.join(folder, made))
+        self._write("slurm.conf", _CONF.format(last=nodes + 1, nodes=nodes, folder=folder, timeout=NODE_TIMEOUT, name=name))
+        self._write("gres.conf", f"NodeName={name}[1-{nodes}] Name=gpu File=/dev/tty[1-2]\n")
         self._start_munge()
         self._start("slurmctld", nodes + 1, ["slurmctld", "-D", "-c"])
         for i in range(1, nodes + 1):
@@ -111,7 +113,7 @@ class Slurm:
                                       cwd=self.folder, start_new_session=True)
 
     def start_node(self, i):
-        self._start(f"slurmd{i}", i, ["slurmd", "-D", "-N", f"n{i}"])
+        self._start(f"slurmd{i}", i, ["slurmd", "-D", "-N", f"{self.name}{i}"])
 
     # ---------------------------------------------------------------- asking
 

@@ -51,15 +51,25 @@ Ending::Step Ending::Next(Instant now, const Progress& progress) {
     return Step::kFinishStream;
   }
   const bool others_are_told = has_verdict() || leave_sent_;
-  if (!service_running_ || !others_are_told) return Step::kExit;
+  if (!service_running_ || !others_are_told || (awaits_late_ && leaving_)) return Step::kExit;
   if (!std::exchange(awaits_service_, true)) bound_ = now + kServiceExitBound;
   return Step::kWait;  // the coordinator leaves last (R8)
 }
 
 bool Ending::OnTimer(Instant now) {
   if (now < bound_) return false;
+  if (awaits_service_ && !awaits_late_ && !leaving_ && now < service_until_) {
+    awaits_late_ = true;
+    bound_ = service_until_ + kServiceExitBound;
+    return false;
+  }
   bound_ = Instant::Infinite();
   return true;
+}
+
+std::optional<absl::Duration> Ending::TakeLateWait(Instant now) {
+  if (!awaits_late_ || std::exchange(told_late_, true)) return std::nullopt;
+  return service_until_ - now;
 }
 
 Exit Ending::ToExit() const {
@@ -90,6 +100,8 @@ int Ending::StatusOf(const rendezvous::Verdict& verdict) const {
 
 std::string Ending::BrokenInvariant() const {
   if (leave_signal_ != 0 && !leaving_) return "a node that stays leaves on a signal";
+  if (awaits_late_ && !awaits_service_) return "agents are late for no service";
+  if (told_late_ && !awaits_late_) return "a user was told of agents that aren't late";
   if (awaits_service_ && !has_verdict() && !leave_sent_) return "the service is awaited for nobody";
   return "";
 }

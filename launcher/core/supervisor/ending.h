@@ -13,7 +13,8 @@ namespace ddprun::launcher {
 
 // How an agent ends: why, with which status, and what is left to do before. In this order: the
 // workers are gone, the service knows that we leave (if a verdict didn't come first), the stream is
-// closed, the service has let the others go if it is our child. Each wait has a bound.
+// closed, the service has let the others go if it is our child. Each wait has a bound. The last one
+// may be long, because of agents that are late: then the user is told, and a signal ends it.
 // Pure; one thread.
 class Ending {
  public:
@@ -30,7 +31,9 @@ class Ending {
     bool stream_welcomed = false;
   };
 
-  explicit Ending(EndingSettings settings) : settings_(settings) {}
+  // Params: now: the agent's start.
+  explicit Ending(EndingSettings settings, Instant now = Instant())
+      : settings_(settings), service_until_(now + settings.late_agents) {}
 
   // What leads to an end, or changes it. The last status holds.
   void Begin(int status) { status_ = status; }
@@ -52,6 +55,8 @@ class Ending {
   Step Next(Instant now, const Progress& progress);
   // True, once: the wait is over, so exit.
   bool OnTimer(Instant now);
+  // How much longer the service is waited for; once, when that takes longer than its bound.
+  std::optional<absl::Duration> TakeLateWait(Instant now);
   // When OnTimer is wanted; infinite = not at all.
   Instant Deadline() const { return bound_; }
   // The last effect, but for `stopped`.
@@ -83,6 +88,9 @@ class Ending {
   bool service_running_ = false;  // as our child
   bool finish_sent_ = false;      // once in an agent's life
   bool awaits_service_ = false;   // to let the others go; only after the stream is closed
+  Instant service_until_;         // it may go on until then for agents that are late
+  bool awaits_late_ = false;      // only with awaits_service_
+  bool told_late_ = false;        // only with awaits_late_
   Instant bound_ = Instant::Infinite();
 };
 

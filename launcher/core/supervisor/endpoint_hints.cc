@@ -56,6 +56,10 @@ std::string EndpointHints::WhyNobodyAnswers() const {
          "give --rdzv_conf is_host=1 here";
 }
 
+std::string EndpointHints::WhyUnknown() const {
+  return endpoint_.name_hint.empty() ? "" : absl::StrCat(" ", endpoint_.name_hint);
+}
+
 std::string EndpointHints::LoopbackText() const {
   return absl::StrCat(" ", endpoint_.text,
                       " is this machine's loopback, which no other machine can reach: give every "

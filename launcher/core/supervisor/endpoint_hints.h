@@ -35,6 +35,8 @@ class EndpointHints {
   // A sentence for somebody at whose endpoint nobody answers, with a blank before it; "" = nothing
   // stands out.
   std::string WhyNobodyAnswers() const;
+  // The same if the resolver doesn't know the endpoint's host.
+  std::string WhyUnknown() const;
 
   // What doesn't hold of the fields below; "" = all of it does.
   std::string BrokenInvariant() const;

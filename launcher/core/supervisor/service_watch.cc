@@ -18,6 +18,7 @@ ServiceWatch::ServiceWatch(const ServiceTimeouts& timeouts, const rendezvous::Jo
                            std::string endpoint, Instant now)
     : reach_(std::min(timeouts.reach, job.join_timeout)),
       reach_is_own_(timeouts.reach < job.join_timeout),
+      unknown_name_(timeouts.unknown_name),
       loss_(timeouts.loss),
       loss_without_workers_(timeouts.loss_without_workers),
       job_lease_(job.lease),
@@ -37,13 +38,17 @@ void ServiceWatch::OnWelcome() { BeHeard(); }
 void ServiceWatch::BeHeard() {
   state_ = State::kHeard;
   since_ = Instant::Infinite();
+  name_unknown_since_ = Instant::Infinite();
   tell_at_ = Instant::Infinite();
   last_error_.clear();
 }
 
-bool ServiceWatch::OnClosed(Instant now, std::string error) {
+bool ServiceWatch::OnClosed(Instant now, std::string error, bool name_unknown) {
   last_error_ = std::move(error);
-  if (state_ == State::kJoining) return false;
+  if (state_ == State::kJoining) {
+    name_unknown_since_ = name_unknown ? std::min(name_unknown_since_, now) : Instant::Infinite();
+    return false;
+  }
   const bool begins = state_ == State::kHeard;
   if (begins) {
     since_ = now;
@@ -103,7 +108,10 @@ Instant ServiceWatch::Deadline() const {
 }
 
 ServiceWatch::Limit ServiceWatch::LimitNow() const {
-  if (is_joining()) return Limit::kReach;
+  if (is_joining()) {
+    const bool name_first = BoundOf(Limit::kUnknownName) < BoundOf(Limit::kReach);
+    return name_first ? Limit::kUnknownName : Limit::kReach;
+  }
   return BoundOf(Limit::kLossWithoutWorkers) < BoundOf(Limit::kLoss) ? Limit::kLossWithoutWorkers
                                                                      : Limit::kLoss;
 }
@@ -112,6 +120,8 @@ Instant ServiceWatch::BoundOf(Limit limit) const {
   switch (limit) {
     case Limit::kReach:
       return since_ + reach_;
+    case Limit::kUnknownName:
+      return name_unknown_since_ + unknown_name_;
     case Limit::kLoss:
       return since_ + loss_;
     case Limit::kLossWithoutWorkers:
@@ -127,6 +137,8 @@ std::string ServiceWatch::WhyGivenUp() const {
       return absl::StrCat(
           "no answer within ", absl::FormatDuration(reach_),
           reach_is_own_ ? " (--rdzv_conf read_timeout)" : " (--rdzv_conf join_timeout)", last);
+    case Limit::kUnknownName:
+      return absl::StrCat(last_error_, ".");
     case Limit::kLoss:
       return absl::StrCat("no answer within ", absl::FormatDuration(loss_),
                           " (--service_loss_timeout)", last);
@@ -146,8 +158,10 @@ std::string ServiceWatch::WaitText(absl::Duration left) const {
   const std::string wait = absl::StrCat(
       "; trying for ", absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))), " more");
   if (is_joining()) {
-    return absl::StrCat("can't reach ", where, last_error_.empty() ? " yet" : "", wait,
-                        ". Is node rank 0 up, is the address right, is the port open?");
+    // Without an address it doesn't matter whether that node is up.
+    return absl::StrCat(
+        "can't reach ", where, last_error_.empty() ? " yet" : "", wait,
+        is_name_unknown() ? "." : ". Is node rank 0 up, is the address right, is the port open?");
   }
   return absl::StrCat("lost ", where, wait,
                       halted_at_.is_infinite() ? "; the workers go on"
@@ -157,6 +171,7 @@ std::string ServiceWatch::WaitText(absl::Duration left) const {
 std::string ServiceWatch::BrokenInvariant() const {
   if ((state_ == State::kHeard) != since_.is_infinite()) return "a service is heard and missed";
   if (state_ == State::kHeard && !tell_at_.is_infinite()) return "a user is told of no loss";
+  if (is_name_unknown() && !is_joining()) return "a service that was there has an unknown name";
   return "";
 }
 

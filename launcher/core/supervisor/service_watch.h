@@ -21,7 +21,8 @@ namespace ddprun::launcher {
 //
 // OnWelcome leads from all of them to heard. Joining is given up after the reach timeout, silent
 // and lost after the loss timeout: a long one while this node's workers can go on, as nothing is
-// lost by waiting, and a short one that begins when they can't. The user is told of a service that
+// lost by waiting, and a short one that begins when they can't. While the resolver says that the
+// host's name doesn't exist, joining may have a shorter timeout. The user is told of a service that
 // doesn't answer after a second, of one that fell silent at once, and of workers that can't go on
 // without it. Pure; one thread.
 class ServiceWatch {
@@ -53,9 +54,10 @@ class ServiceWatch {
   void OnWelcome();
   // Params: lease: of a job so large that it is probed at longer intervals; zero = the job's own.
   void OnProbe(absl::Duration lease) { lease_ = std::max(lease, job_lease_); }
-  // The stream is closed, or could not be opened; it is tried again. Returns: whether the service's
-  // loss begins with this.
-  bool OnClosed(Instant now, std::string error);
+  // The stream is closed, or could not be opened; it is tried again.
+  // Params: name_unknown: because the resolver says that the host's name doesn't exist.
+  // Returns: whether the service's loss begins with this.
+  bool OnClosed(Instant now, std::string error, bool name_unknown = false);
   // Whether this node's workers can go on by themselves: they run, or have ended well, or the
   // job runs without this node.
   void OnWorkers(Instant now, bool go_on);
@@ -72,6 +74,8 @@ class ServiceWatch {
   // What is known of the service's absence; "" = nothing.
   const std::string& last_error() const { return last_error_; }
   bool is_joining() const { return state_ == State::kJoining; }
+  // The last try to join found that the host's name doesn't exist.
+  bool is_name_unknown() const { return !name_unknown_since_.is_infinite(); }
 
   // What doesn't hold of the fields below; "" = all of it does.
   std::string BrokenInvariant() const;
@@ -80,7 +84,7 @@ class ServiceWatch {
   enum class State { kJoining, kHeard, kSilent, kLost };
 
   // What ends the wait.
-  enum class Limit { kReach, kLoss, kLossWithoutWorkers };
+  enum class Limit { kReach, kUnknownName, kLoss, kLossWithoutWorkers };
 
   void BeHeard();
   bool is_missing() const { return state_ == State::kSilent || state_ == State::kLost; }
@@ -92,6 +96,7 @@ class ServiceWatch {
 
   absl::Duration reach_;  // min(timeouts.reach, join timeout)
   bool reach_is_own_;     // it is shorter than the join timeout
+  absl::Duration unknown_name_;
   absl::Duration loss_;
   absl::Duration loss_without_workers_;
   absl::Duration job_lease_;
@@ -101,6 +106,8 @@ class ServiceWatch {
   Instant since_;                            // joining, silent or lost; infinite only while heard
   Instant last_contact_;                     // never after a step's time
   Instant halted_at_ = Instant::Infinite();  // infinite: the workers can go on
+  // Since when each try to join found that; finite only while joining.
+  Instant name_unknown_since_ = Instant::Infinite();
   Instant tell_at_;  // when to tell the user; infinite while heard, or when it was told
   // Since when the service had been missing when the user was told; infinite: nothing is told, or
   // its return is, too.

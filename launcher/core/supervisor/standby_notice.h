@@ -23,6 +23,8 @@ class StandbyNotice {
   Instant Deadline() const { return tell_at_; }
   // It waits, and others work.
   bool is_spare() const { return spare_; }
+  // It waits: the service has said so.
+  bool waits() const { return !reason_.empty(); }
 
  private:
   std::string reason_;                     // "" = it doesn't wait

@@ -27,7 +27,7 @@ Supervisor::Supervisor(const SupervisorConfig& config, Instant now)
       hints_(config.endpoint, config.job.nodes_max > 1),
       barrier_(config.exit_barrier),
       preemption_(config.preemption, config.signals, now),
-      ending_(config.ending) {}
+      ending_(config.ending, now) {}
 
 std::vector<SupervisorEffect> Supervisor::Step(Instant now, const SupervisorEvent& event) {
   DDPRUN_CHECK(now >= real_now_, "time went back");
@@ -102,7 +102,9 @@ void Supervisor::On(const ServiceStreamClosed& event) {
   if (!event.will_retry) {
     return LoseService(event.status.ok() ? "the rendezvous service ended the connection" : error);
   }
-  if (watch_.OnClosed(now_, error)) RecordFact("service_lost", {{"why", error}});
+  if (watch_.OnClosed(now_, error, absl::IsNotFound(event.status))) {
+    RecordFact("service_lost", {{"why", error}});
+  }
 }
 
 void Supervisor::On(const ServiceExited& event) {
@@ -373,7 +375,10 @@ void Supervisor::On(const TimerFired& /*event*/) {
   if (const auto text = hints_.OnTimer(now_)) Notify(NotifyUser::Level::kWarning, *text);
   if (barrier_.OnTimer(now_)) return EndExitBarrier();
   if (phase_ != Phase::kEnding) return CheckService();
-  if (ending_.OnTimer(now_)) Finish();
+  if (ending_.OnTimer(now_)) return Finish();
+  if (const auto left = ending_.TakeLateWait(now_)) {
+    Notify(NotifyUser::Level::kWarning, LateAgentsText(*left));
+  }
 }
 
 Instant Supervisor::NextDeadline() const {

@@ -75,6 +75,8 @@ class Supervisor {
   bool is_ending() const { return phase_ >= Phase::kEnding; }
   // Whether this agent ends, or has ended, because it gave the service up.
   bool LostService() const { return ending_.gave_up_service(); }
+  // The highest step that this node's workers marked in their last generation; nullopt = none did.
+  const std::optional<uint64_t>& last_step() const { return last_.step(); }
   // One line of state, for logs and invariants.
   std::string DebugString() const;
   // What doesn't hold of the parts, or between them; "" = all of it does. For tests, after a Step.

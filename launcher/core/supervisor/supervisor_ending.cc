@@ -217,8 +217,11 @@ void Supervisor::OnMessage(const rendezvous::Verdict& verdict) {
   if (verdict.outcome == rendezvous::Outcome::kSucceeded && !ran_here) {
     // Its status is 0, as if it had trained.
     Notify(NotifyUser::Level::kWarning,
-           "the job succeeded without this node, which was a spare and ran no worker (a job of its "
-           "own needs its own --rdzv_id, or another endpoint)");
+           standby_.waits() || standby_.is_spare()
+               ? "the job succeeded without this node, which was a spare and ran no "
+                 "worker (a job of its own needs its own --rdzv_id, or another "
+                 "endpoint)"
+               : "the job had succeeded when this node came: it has nothing to do");
   }
   if (phase_ == Phase::kEnding) return ContinueEnding();
   End(ending_.StatusOf(verdict), verdict.reason);
@@ -235,10 +238,15 @@ void Supervisor::EndExitBarrier() {
 void Supervisor::CheckService() {
   const ServiceWatch::Decision decision = watch_.OnTimer(now_);
   if (decision.lost) RecordFact("service_lost", {{"why", *decision.lost}});
-  if (decision.give_up) return LoseService(*decision.give_up);
+  if (decision.give_up) {
+    return LoseService(
+        absl::StrCat(*decision.give_up, watch_.is_name_unknown() ? hints_.WhyUnknown() : ""));
+  }
   if (!decision.tell) return;
-  Notify(NotifyUser::Level::kWarning,
-         absl::StrCat(*decision.tell, watch_.is_joining() ? hints_.WhyNobodyAnswers() : ""));
+  const std::string hint = !watch_.is_joining()       ? ""
+                           : watch_.is_name_unknown() ? hints_.WhyUnknown()
+                                                      : hints_.WhyNobodyAnswers();
+  Notify(NotifyUser::Level::kWarning, absl::StrCat(*decision.tell, hint));
 }
 
 void Supervisor::LoseService(const std::string& why) {

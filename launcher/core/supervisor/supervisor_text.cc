@@ -83,4 +83,10 @@ std::string SuspendedText(const WorkerSuspended& event, uint32_t base_rank, bool
   return absl::StrCat(text, "; the job stands still until it goes on (kill -CONT ", event.pid, ")");
 }
 
+std::string LateAgentsText(absl::Duration left) {
+  return absl::StrCat("the job has ended, but not all nodes of its step have come. Waiting ",
+                      absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))),
+                      " at most, to tell them that it is over; a signal ends this wait");
+}
+
 }  // namespace ddprun::launcher

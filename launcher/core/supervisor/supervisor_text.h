@@ -29,6 +29,9 @@ std::string WorkerEndText(const WorkerEnd& end, uint32_t base_rank);
 // `restarts`: --on_stopped restart holds, so the worker is killed.
 std::string SuspendedText(const WorkerSuspended& event, uint32_t base_rank, bool restarts);
 
+// Why this agent doesn't end with its job.
+std::string LateAgentsText(absl::Duration left);
+
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_CORE_SUPERVISOR_SUPERVISOR_TEXT_H_

@@ -36,6 +36,10 @@ void Farewell::Begin(Instant now, Verdict verdict, const Audience& audience) {
   end_ = now + kFarewell;
   verdict_ = std::move(verdict);
   awaits_lost_ = last_loss_ && now < *last_loss_ + kFarewell;
+  // One that was stopped from outside isn't waited for: its user or scheduler wants it to be over.
+  const bool by_itself =
+      verdict_.outcome != Outcome::kStopped && verdict_.outcome != Outcome::kPreempted;
+  if (by_itself && joined_ < agents_) late_agents_ = agents_ - joined_;
   reader_ = audience.reader;
   whole_ = shared_ = ShareMessage(verdict_);
   const size_t bytes_max = VerdictBytesFor(audience.nodes);
@@ -52,10 +56,32 @@ const SharedMessage& Farewell::WordsFor(const NodeId& node) const {
 
 bool Farewell::Finish(Instant now, bool anybody_left) {
   DDPRUN_CHECK(begun(), "the job is not over");
-  if (state_ == State::kForgotten || ((anybody_left || awaits_lost_) && now < end_)) return false;
+  const bool tells = (anybody_left || awaits_lost_) && now < end_;
+  const bool waits = late_agents_ > 0 && now < agents_until_;
+  if (state_ == State::kForgotten || tells || waits) return false;
+  late_agents_ = 0;
   state_ = State::kForgotten;
   end_ = Instant::Infinite();
   return true;
+}
+
+void Farewell::OnAgent(const std::string& host) {
+  if (agents_ == 0) return;
+  ++joined_;
+  hosts_.insert(host);
+}
+
+Farewell::Newcomer Farewell::OnNewcomer(Instant now, const std::string& host) {
+  DDPRUN_CHECK(begun(), "the job is not over");
+  if (late_agents_ == 0) return Newcomer::kStranger;
+  if (hosts_.contains(host)) {
+    late_agents_ = 0;
+    return Newcomer::kNextJob;
+  }
+  --late_agents_;
+  hosts_.insert(host);
+  end_ = std::max(end_, now + kFarewell);
+  return Newcomer::kLate;
 }
 
 absl::Status Farewell::Refusal() const {
@@ -68,6 +94,7 @@ absl::Status Farewell::Refusal() const {
 std::string Farewell::BrokenInvariant() const {
   if ((state_ == State::kNotifying) == end_.is_infinite()) return "a farewell without an end";
   if (begun() == verdict_.rule.empty()) return "a verdict of a job that is not over";
+  if (!begun() && late_agents_ > 0) return "agents are late for a job that lives";
   if (begun() != (whole_ != nullptr && shared_ != nullptr)) return "a verdict without its words";
   return "";
 }

@@ -112,7 +112,7 @@ class Job {
   void OnJoin(StreamKey stream, const AgentMessage& message, const Join& join);
   void AddNode(StreamKey stream, const AgentMessage& message, const Join& join);
   void Reattach(const Node& node, StreamKey stream, const AgentMessage& message, const Join& join);
-  void JoinEnded(StreamKey stream, const AgentMessage& message, const Join& join);
+  void JoinEnded(StreamKey stream, const AgentMessage& message, const Join& join, bool is_late);
   void Resync(const Node& node, const AgentMessage& message, const Join& join);
   void OpenStream(const Node& node, StreamKey stream, StreamNumber number);
   void EndStream(const Node& node, absl::Status status);

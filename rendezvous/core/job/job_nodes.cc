@@ -81,9 +81,16 @@ void Job::OnJoin(StreamKey stream, const AgentMessage& message, const Join& join
     return Refuse(stream, message.node_id, std::move(ahead));
   }
   if (phase_ == JobPhase::kEnded) {
-    absl::Status status = gate_.CheckJoin(message, join, roster_, drains_, unformed());
+    const bool is_new = roster_.table().FindById(message.node_id) == nullptr &&
+                        roster_.table().FindDeparted(message.incarnation) == nullptr;
+    const Farewell::Newcomer newcomer =
+        is_new ? farewell_.OnNewcomer(now_, join.node.hostname) : Farewell::Newcomer::kStranger;
+    absl::Status status =
+        newcomer == Farewell::Newcomer::kNextJob
+            ? absl::UnavailableError("the job before this one, of the same name, is just ending")
+            : gate_.CheckJoin(message, join, roster_, drains_, unformed());
     if (!status.ok()) return Refuse(stream, message.node_id, std::move(status));
-    return JoinEnded(stream, message, join);
+    return JoinEnded(stream, message, join, newcomer == Farewell::Newcomer::kLate);
   }
   JoinDecision decision = gate_.Decide(now_, message, join, roster_, drains_, unformed(), pace());
   switch (decision.kind) {
@@ -101,12 +108,14 @@ void Job::AddNode(StreamKey stream, const AgentMessage& message, const Join& joi
   if (gate_.Admit(join, roster_, unformed())) {
     ledger_.Begin(now_);
     forming_.BeginFirst(now_);
+    farewell_.ExpectAgents(spec().agents_started, now_ + kAgentsStart);
     reason_ = "waiting for nodes";
     blame_.SetRules(spec().restart);
     recorder_.Note();
   }
   const Departed* departed = roster_.table().FindDeparted(message.incarnation);
   const bool left = departed != nullptr && departed->left;
+  if (departed == nullptr) farewell_.OnAgent(join.node.hostname);
   const Node& node = roster_.Add(message.node_id, message.incarnation, join.node);
   if (departed != nullptr) {
     // It was lost before it had left, and may not even know that it is to leave (R15).
@@ -150,13 +159,14 @@ void Job::Reattach(const Node& node, StreamKey stream, const AgentMessage& messa
 
 // A node that we knew gets the verdict, and everybody else is sent away: it would wait for a job
 // that nobody is left of.
-void Job::JoinEnded(StreamKey stream, const AgentMessage& message, const Join& join) {
-  if (farewell_.forgotten() || !Gate::MayHearVerdict(message, roster_)) {
+void Job::JoinEnded(StreamKey stream, const AgentMessage& message, const Join& join, bool is_late) {
+  if (!is_late && (farewell_.forgotten() || !Gate::MayHearVerdict(message, roster_))) {
     return Refuse(stream, message.node_id, farewell_.Refusal());
   }
   const Node* node = roster_.table().FindById(message.node_id);
   if (node == nullptr) {
-    const uint64_t processed = roster_.table().FindDeparted(message.incarnation)->processed;
+    const Departed* departed = roster_.table().FindDeparted(message.incarnation);
+    const uint64_t processed = departed == nullptr ? 0 : departed->processed;
     node = &roster_.Add(message.node_id, message.incarnation, join.node);
     roster_.Change(*node, [&](Node& n) { n.Resume(processed); });
   }

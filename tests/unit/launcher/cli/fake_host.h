@@ -108,6 +108,11 @@ class FakeHost : public Host {
   std::optional<absl::Duration> SlurmTimeLeft(const std::string&, int64_t end_time) const override {
     return end_time > 0 ? absl::Seconds(end_time - time_now) : time_left;
   }
+  std::map<std::string, std::string> slurm_addresses;  // of nodes whose names don't resolve
+  std::string SlurmNodeAddress(const std::string& node) const override {
+    const auto found = slurm_addresses.find(node);
+    return found == slurm_addresses.end() ? node : found->second;
+  }
   std::map<std::string, uint32_t> torch_devices;  // by kind
   bool other_accelerators = false;
   absl::StatusOr<uint32_t> TorchDevices(const std::string&,

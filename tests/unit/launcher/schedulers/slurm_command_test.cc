@@ -27,9 +27,13 @@ TEST(SlurmCommand, WritesTheWholeScript) {
 # Written by ddprun slurm; docs/SLURM.md says what the lines are for.
 #SBATCH --nodes=2
 #SBATCH --time 2:00:00
+#SBATCH --job-name=train
 #SBATCH --ntasks-per-node=1
 #SBATCH --requeue
 #SBATCH --open-mode=append
+
+# After so many runs in a row without progress the job isn't requeued any more.
+export DDPRUN_SLURM_GIVE_UP_AFTER=5
 
 # srun takes over no --cpus-per-task by itself.
 if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then
@@ -44,6 +48,16 @@ if [ "$status" -eq 75 ]; then
 fi
 exit "$status"
 )");
+}
+
+TEST(SlurmCommand, NamesTheJobAfterTheScript) {
+  EXPECT_THAT(ScriptOf("slurm -- /opt/app/train.py"), HasSubstr("#SBATCH --job-name=train\n"));
+  EXPECT_THAT(ScriptOf("slurm -- --no_python echo"), HasSubstr("#SBATCH --job-name=echo\n"));
+  EXPECT_THAT(ScriptOf("slurm -- -m pkg.main"), HasSubstr("#SBATCH --job-name=pkg.main\n"));
+  for (const char* given : {"--job-name=mine", "-Jmine", "-J mine", "--job-name mine"}) {
+    EXPECT_THAT(ScriptOf(absl::StrCat("slurm ", given, " -- train.py")),
+                Not(HasSubstr("job-name=train")));
+  }
 }
 
 TEST(SlurmCommand, AJobThatMayShrinkIsNotKilled) {

@@ -76,6 +76,28 @@ TEST(SlurmStepOfNodes, OneLineTellsWhatWasFound) {
   EXPECT_THAT(first.warnings, IsEmpty());
 }
 
+TEST(SlurmStepOfNodes, SlurmHasTheAddressOfANameThatDoesNotResolve) {
+  FakeHost host;
+  host.slurm_addresses["n01"] = "fd00::1";
+  const LaunchPlan plan = PlanOf("train.py", Step(), host);
+  EXPECT_EQ(plan.endpoint.host, "fd00::1");
+  EXPECT_EQ(plan.endpoint.port, PlanOf("train.py", Step()).endpoint.port);
+  EXPECT_EQ(plan.service.unknown_name, absl::Seconds(10));
+  EXPECT_THAT(plan.endpoint.name_hint, HasSubstr("scontrol show node n01"));
+  const LaunchPlan own = PlanOf("--rdzv_endpoint n01:1 train.py", Step(), host);
+  EXPECT_EQ(own.endpoint.host, "n01");
+  EXPECT_EQ(own.service.unknown_name, absl::InfiniteDuration());
+}
+
+TEST(SlurmStepOfNodes, AllAgentsOfTheStepAreExpected) {
+  EXPECT_EQ(PlanOf("--nnodes 1 train.py", Step()).job.agents_started, 0);
+  const LaunchPlan plan = PlanOf("--nnodes 1:2 train.py", Step());
+  EXPECT_EQ(plan.job.agents_started, 2);
+  EXPECT_EQ(plan.ending.late_agents, absl::Seconds(60));
+  EXPECT_EQ(PlanOf("--rdzv_id mine train.py", Step()).job.agents_started, 0)
+      << "other steps may share it";
+}
+
 TEST(SlurmStepOfNodes, ALoneNodeHasTheCure) {
   EXPECT_THAT(
       PlanOf("train.py", FirstNode()).endpoint.alone_hint,
@@ -255,6 +277,36 @@ TEST(SlurmRequeue, IsWhatTheOtherNodesDoWhenTheScriptAsksForIt) {
   const Variables asked = {{"DDPRUN_SLURM_REQUEUE", "1"}};
   EXPECT_EQ(PlanOf("train.py", With(Step(), asked)).requeue_job, "123");
   EXPECT_EQ(PlanOf("train.py", With(FirstNode(), asked)).requeue_job, "");
+}
+
+// docs/SLURM.md, "Time, signals, requeue".
+TEST(SlurmRequeue, IsCountedWhereTheScriptSaysHowOften) {
+  EXPECT_EQ(PlanOf("train.py", FirstNode()).requeues.job, "");
+  const Variables asked = {{"DDPRUN_SLURM_GIVE_UP_AFTER", "3"}};
+  const LaunchPlan plan = PlanOf("train.py", With(FirstNode(), asked));
+  EXPECT_EQ(plan.requeues.job, "123");
+  EXPECT_EQ(plan.requeues.give_up_after, 3);
+  EXPECT_EQ(PlanOf("train.py", With(Step(), asked)).requeues.job, "") << "once a run";
+  EXPECT_EQ(
+      PlanOf("train.py", With(FirstNode(), {{"DDPRUN_SLURM_GIVE_UP_AFTER", "0"}})).requeues.job,
+      "");
+}
+
+// `srun ddprun doctor` is one report.
+TEST(SlurmReports, AreOfAllNodesOfTheStep) {
+  const auto nodes = [](const char* line, const Variables& variables) -> uint32_t {
+    const CommandLine parsed = Parse(Words(line), variables);
+    const auto* plan = std::get_if<LaunchPlan>(&parsed.command);
+    return plan == nullptr ? 0 : plan->job.nodes_max;
+  };
+  EXPECT_EQ(nodes("doctor", Step()), 2);
+  EXPECT_EQ(nodes("env --json", FirstNode()), 2);
+  EXPECT_EQ(nodes("doctor --nnodes 1", Step()), 1);
+  EXPECT_EQ(nodes("doctor", {}), 0);
+  EXPECT_EQ(nodes("doctor", With(Step(), {{"PET_NO_SLURM", "1"}})), 0);
+  EXPECT_EQ(nodes("doctor", With(FirstNode(), {{"SLURM_PTY_PORT", "4711"}})), 0)
+      << "the shell of srun --pty is on one node";
+  EXPECT_EQ(nodes("doctor", With(Step(), {{"SLURM_STEP_NODELIST", "n["}})), 0);
 }
 
 TEST(SlurmScript, OfOneNodeIsUnderstoodOfMoreIsWarnedOf) {

@@ -95,5 +95,14 @@ TEST(SlurmTime, AsSqueueShowsIt) {
   }
 }
 
+TEST(ScontrolField, IsFoundByItsWholeName) {
+  const char* text = "NodeName=n1 Arch=x86_64\n   NodeAddr=10.0.0.1 NodeHostName=h1 Port=6818\n";
+  EXPECT_EQ(ReadScontrolField(text, "NodeAddr"), "10.0.0.1");
+  EXPECT_EQ(ReadScontrolField(text, "Port"), "6818");
+  EXPECT_EQ(ReadScontrolField(text, "Addr"), "");
+  EXPECT_EQ(ReadScontrolField(text, "Node"), "");
+  EXPECT_EQ(ReadScontrolField("", "NodeAddr"), "");
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

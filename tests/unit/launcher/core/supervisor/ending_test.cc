@@ -75,6 +75,34 @@ TEST_F(EndingTest, TheServiceLeavesLastWhereOthersWereTold) {
   EXPECT_EQ(ending_.Next(Time(3), kAlone), Step::kExit);
 }
 
+class LateAgentsTest : public ::testing::Test {
+ protected:
+  LateAgentsTest() {
+    ending_.SetServiceRunning(true);
+    ending_.OnVerdict({.outcome = Outcome::kSucceeded});
+    EXPECT_EQ(ending_.Next(Time(10), kAlone), Step::kWait);
+    EXPECT_FALSE(ending_.OnTimer(Time(14.9)));
+    EXPECT_FALSE(ending_.TakeLateWait(Time(14.9)).has_value());
+    EXPECT_FALSE(ending_.OnTimer(Time(15)));
+  }
+  ~LateAgentsTest() override { EXPECT_EQ(ending_.BrokenInvariant(), ""); }
+
+  Ending ending_{{.late_agents = absl::Seconds(60)}, Time(2)};
+};
+
+TEST_F(LateAgentsTest, MayTakeTheServiceAMinuteFromTheStart) {
+  EXPECT_EQ(ending_.TakeLateWait(Time(15)), absl::Seconds(47));
+  EXPECT_FALSE(ending_.TakeLateWait(Time(16)).has_value()) << "once";
+  EXPECT_EQ(ending_.Next(Time(16), kAlone), Step::kWait);
+  EXPECT_EQ(ending_.Deadline(), Time(67));
+  EXPECT_TRUE(ending_.OnTimer(Time(67)));
+}
+
+TEST_F(LateAgentsTest, AreNotWaitedForAfterASignal) {
+  ending_.Leave(SIGTERM);
+  EXPECT_EQ(ending_.Next(Time(16), kAlone), Step::kExit);
+}
+
 TEST_F(EndingTest, AServiceThatWasGivenUpEndsNoStream) {
   ending_.GiveUpService();
   EXPECT_EQ(ending_.Next(Time(1), kOpen), Step::kExit);

@@ -43,6 +43,35 @@ TEST_F(ServiceWatchTest, AServiceThatDoesNotAnswerIsToldOfOnceAndGivenUp) {
   EXPECT_FALSE(end.tell.has_value());
 }
 
+TEST_F(ServiceWatchTest, AnUnknownNameIsNoQuestionOfTheNode) {
+  watch_.OnClosed(Time(0.5), "can't resolve host 'host0'", /*name_unknown=*/true);
+  EXPECT_TRUE(watch_.is_name_unknown());
+  EXPECT_EQ(*At(1).tell,
+            "can't reach the rendezvous service at host0:29400 (can't resolve host 'host0'); "
+            "trying for 59s more.");
+  EXPECT_EQ(watch_.Deadline(), Time(60)) << "a user's name may come";
+}
+
+// A scheduler's name, which has to be known.
+TEST(ServiceWatchNames, AreGivenUpIfTheResolverInsists) {
+  ServiceWatch watch({.unknown_name = absl::Seconds(10)}, {.join_timeout = absl::Seconds(60)},
+                     "n1:15000", Instant());
+  const auto time = [](int seconds) { return Instant() + absl::Seconds(seconds); };
+  watch.OnClosed(time(1), "no such name", /*name_unknown=*/true);
+  EXPECT_EQ(watch.Deadline(), time(1));
+  EXPECT_THAT(*watch.OnTimer(time(2)).tell, HasSubstr("trying for 9s more."));
+  watch.OnClosed(time(8), "the name server is away");
+  EXPECT_EQ(watch.Deadline(), time(60)) << "it can't say";
+  watch.OnClosed(time(20), "no such name", /*name_unknown=*/true);
+  watch.OnClosed(time(29), "no such name", /*name_unknown=*/true);
+  EXPECT_EQ(watch.Deadline(), time(30));
+  EXPECT_FALSE(watch.OnTimer(time(29)).give_up.has_value());
+  EXPECT_EQ(*watch.OnTimer(time(30)).give_up, "no such name.");
+  watch.OnWelcome();
+  EXPECT_FALSE(watch.is_name_unknown());
+  EXPECT_EQ(watch.BrokenInvariant(), "");
+}
+
 class ShortReach : public ServiceWatchTest {
  protected:
   ShortReach() : ServiceWatchTest(absl::Seconds(4)) {}

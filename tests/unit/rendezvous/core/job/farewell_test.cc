@@ -52,6 +52,64 @@ TEST(Farewell, WhoComesTooLateHearsWhatHappened) {
               HasSubstr("the job has ended (failed: rank 1 crashed)"));
 }
 
+using Newcomer = Farewell::Newcomer;
+
+constexpr absl::Duration kStart = absl::Seconds(60);
+
+// Two of `agents` have come, on hosts a and b.
+Farewell Expecting(size_t agents) {
+  Farewell farewell;
+  farewell.ExpectAgents(agents, Instant() + kStart);
+  farewell.OnAgent("a");
+  farewell.OnAgent("b");
+  return farewell;
+}
+
+TEST(Farewell, AgentsThatASchedulerHasStartedAreWaitedFor) {
+  Farewell farewell = Expecting(4);
+  const Instant end = Instant() + absl::Seconds(5);
+  farewell.Begin(end, Failed());
+  EXPECT_EQ(farewell.deadline(), Instant() + kStart);
+  const Instant late = end + absl::Seconds(10);
+  EXPECT_EQ(farewell.OnNewcomer(late, "c"), Newcomer::kLate);
+  EXPECT_FALSE(farewell.Finish(late, /*anybody_left=*/false));
+  EXPECT_EQ(farewell.OnNewcomer(late, "d"), Newcomer::kLate);
+  EXPECT_EQ(farewell.OnNewcomer(late, "e"), Newcomer::kStranger) << "it wasn't started with them";
+  EXPECT_FALSE(farewell.Finish(late, /*anybody_left=*/true));
+  EXPECT_EQ(farewell.deadline(), late + kFarewell) << "the last one has its time, too";
+  EXPECT_TRUE(farewell.Finish(late, /*anybody_left=*/false));
+  EXPECT_EQ(farewell.BrokenInvariant(), "");
+}
+
+TEST(Farewell, AgentsThatNeverComeAreWaitedForUntilTheirTimeIsOver) {
+  Farewell farewell = Expecting(3);
+  farewell.Begin(Instant(), Failed());
+  const Instant before = Instant() + kStart - absl::Nanoseconds(1);
+  EXPECT_FALSE(farewell.Finish(before, /*anybody_left=*/false));
+  EXPECT_TRUE(farewell.Finish(Instant() + kStart, /*anybody_left=*/false));
+  EXPECT_EQ(farewell.BrokenInvariant(), "");
+}
+
+TEST(Farewell, NobodyIsLateForAJobThatWasLongOrStoppedOrHadAll) {
+  Farewell longer = Expecting(3);
+  longer.Begin(Instant() + kStart, Failed());
+  EXPECT_TRUE(longer.Finish(Instant() + kStart, /*anybody_left=*/false));
+  Farewell stopped = Expecting(3);
+  stopped.Begin(Instant(), {.outcome = Outcome::kStopped, .rule = "stopped"});
+  EXPECT_TRUE(stopped.Finish(Instant(), /*anybody_left=*/false));
+  Farewell complete = Expecting(2);
+  complete.Begin(Instant(), Failed());
+  EXPECT_EQ(complete.OnNewcomer(Instant(), "c"), Newcomer::kStranger);
+  EXPECT_TRUE(complete.Finish(Instant(), /*anybody_left=*/false));
+}
+
+TEST(Farewell, TheNextJobOfTheNameNeedNotWait) {
+  Farewell farewell = Expecting(3);
+  farewell.Begin(Instant(), Failed());
+  EXPECT_EQ(farewell.OnNewcomer(Instant(), "b"), Newcomer::kNextJob);
+  EXPECT_TRUE(farewell.Finish(Instant(), /*anybody_left=*/false));
+}
+
 // A verdict that is too long for 4096 nodes.
 Verdict Long() {
   Verdict verdict = Failed();
