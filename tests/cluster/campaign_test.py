@@ -13,6 +13,7 @@ import unittest
 
 import job
 from bed import ROOT, TORCH_PYTHON, torch_ahead, torch_is_there
+from scrapes import Scrapes
 from seeds import drawn_seed
 
 WORKER = os.path.join(ROOT, "tests", "support", "ddp_worker.py")
@@ -20,6 +21,7 @@ SEED = drawn_seed()
 SAMPLE = 4
 VICTIM = 3
 PATIENCE = 90
+PAGE = "127.0.0.1:8080"  # on the host of the service
 
 # With what each asks of the agents.
 WORKER_KINDS = {"worker killed": [], "worker stopped": ["--on_stopped", "restart"], "worker hung": ["--hang_timeout", 8]}
@@ -63,13 +65,15 @@ class Campaign(job.ClusterTestCase):
     def agent(self, host, kind):
         arguments = ["--nnodes", "2:3", "--rdzv_backend", "c10d", "--rdzv_endpoint", f"n1:{job.PORT}", "--rdzv_conf",
                      "lease=1,last_call_timeout=30", "--max_restarts", 5, "--grace", 5, *WORKER_KINDS.get(kind, ()), *self.ahead,
-                     "--event_log", self.bed.events.path, WORKER, self.bed.journal.path, self.bed.folder]
+                     *(["--status_page", PAGE] if host == 1 else []), "--event_log", self.bed.events.path, WORKER,
+                     self.bed.journal.path, self.bed.folder]
         return self.bed.run(f"agent{host}", arguments, host=host, env={"PYTHON_EXEC": TORCH_PYTHON})
 
     def run_cell(self, kind, moment):
         agents = {}
         for host in (1, VICTIM) if moment == "forming" else (1, 2, VICTIM):
             agents[host] = self.agent(host, kind)
+        self.scrapes = Scrapes(self.bed, f"http://{PAGE}/", lambda command: self.cluster.command(1, command))
         self.await_moment(kind, moment)
         fault = time.monotonic()
         self.strike(kind, agents)
@@ -155,6 +159,8 @@ class Campaign(job.ClusterTestCase):
         self.assertEqual(sorted({line["generation"] for line in steps}), self.order_of_generations(steps))
         if kind in WORKER_KINDS:
             self.assertEqual([], self.bed.events.find("node_lost", fault))
+        self.assertEqual([], self.scrapes.falls())
+        self.assertTrue(self.scrapes.last())
 
     def check_parameters(self, steps):
         """All ranks have the same parameters after the same step of a generation."""

@@ -13,12 +13,16 @@ import unittest.mock
 
 import asking
 import job
-from bed import DDPRUN
+from bed import DDPRUN, ROOT
 from etcd import Authority, EtcdCluster, etcd_is_there
+from scrapes import Scrapes
 from terminal import Terminal
 
 SERVICE_PORT = 29555
+MARKING = os.path.join(ROOT, "tests", "support", "marking_worker.py")
+MEETING = 29777
 WHOLE = os.environ.get("DDPRUN_TEST_WHOLE") == "1"
+TAKEOVERS = 20 if WHOLE else 3
 # As in own_machine_test.py; logs: of the rank on the service's host, and of that on the other node.
 MATRIX = """
 job    given  place      status  top    events  logs-service  logs-node  drain
@@ -106,6 +110,28 @@ class EtcdCommands(asking.Asking):
         certificate, key = authority.sign("ddprun")
         self.meet += ["--rdzv_conf", f"protocol=https,ca_cert={authority.ca},ssl_cert={certificate},ssl_cert_key={key}"]
         self.check_all("token")
+
+    def test_no_counter_falls_at_a_takeover(self):
+        """Of a job that trains, as the page on another host shows it."""
+        self.use()
+        about = [*self.meet, "--rdzv_id", self.run_id]
+        agents = [self.bed.run(f"agent{host}", ["--nnodes", 2, *about, "--service_port", SERVICE_PORT, "--event_log",
+                                                self.bed.events.path, MARKING, self.bed.journal.path, MEETING, 5, 1000000],
+                               host=host, env=self.folders[host]) for host in (1, 2)]
+        self.holder(agents)
+        page = self.ask(4, "status", "--status_page", 8080, *about)
+        self.bed.wait(lambda: "status page on http://127.0.0.1:8080/" in page.text(), "a page", alive=[page])
+        scrapes = Scrapes(self.bed, "http://127.0.0.1:8080/", lambda command: self.cluster.command(4, command))
+        training = f'ddprun_job_seconds_total{{run_id="{self.run_id}",cause="training"}}'
+        trained = 0
+        for count in range(1, TAKEOVERS + 2):
+            _, service = self.holder(agents, count)
+            self.bed.wait(lambda before=trained: scrapes.last().get(training, 0) > before + 1, "training", alive=agents)
+            trained = scrapes.last()[training]
+            if count <= TAKEOVERS:
+                os.kill(service, signal.SIGKILL)
+        self.assertEqual([], scrapes.falls())
+        self.assertEqual([], self.bed.events.find("round_closing"))
 
     def test_followers_go_on_when_the_machine_of_the_service_is_lost(self):
         """And with it a member of etcd."""

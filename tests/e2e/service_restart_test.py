@@ -4,20 +4,18 @@
 import json
 import os
 import random
-import re
 import signal
 import stat
 import subprocess
 import sys
-import threading
 import time
 import unittest
-import urllib.request
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 import takeover  # noqa: E402
-from bed import DDPRUN, ROOT, SLOW, BedTestCase, free_port  # noqa: E402
+from bed import DDPRUN, ROOT, SLOW, WHOLE, BedTestCase, free_port  # noqa: E402
+from scrapes import Scrapes  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
 MARKING_WORKER = os.path.join(ROOT, "tests", "support", "marking_worker.py")
@@ -105,62 +103,30 @@ class StepsTestCase(ServiceTestCase):
 class CountersGoOn(StepsTestCase):
     """What Prometheus scrapes: no counter falls when services and workers end, and what happened is counted (docs/GOODPUT.md)."""
 
-    STEPS = 300
-
-    def scrape(self, url):
-        """Value by series, of all families of the type counter; None while the service is away."""
-        try:
-            with urllib.request.urlopen(url + "metrics", timeout=10 * SLOW) as answer:
-                text = answer.read().decode()
-        except OSError:
-            return None
-        counters = re.findall(r"^# TYPE (\w+) counter$", text, re.MULTILINE)
-        return {series: float(value) for series, value in re.findall(r"^(\S+) (\S+)$", text, re.MULTILINE)
-                if series.partition("{")[0] in counters}
-
-    def follow(self, url):
-        """Scrapes in a thread until the answer's `end` is called, which returns the scrapes."""
-        ended, scrapes = threading.Event(), []
-
-        def watch():
-            while not ended.wait(0.02):
-                scrapes.append(self.scrape(url))
-
-        thread = threading.Thread(target=watch)
-        thread.start()
-
-        def end():
-            ended.set()
-            thread.join()
-            return [scrape for scrape in scrapes if scrape]
-        self.addCleanup(end)
-        return end
+    ROUNDS, STEPS = (20, 500) if WHOLE else (3, 300)  # a round kills the service, not six times in 10 s, and then a worker
 
     def wait_for_steps(self, generation, step, nodes):
-        self.bed.wait(lambda: len([line for line in self.bed.journal.find("step", step=step)
-                                   if line["attempt"] == generation - 1]) == 4, f"step {step}", alive=nodes)
+        self.bed.wait(lambda: len(self.bed.journal.find("step", step=step, attempt=generation - 1)) == 4, f"step {step}",
+                      alive=nodes)
 
     def test_while_services_and_workers_are_killed(self):
-        nodes = self.start_nodes(2, "--max_restarts", 3, "--restart_backoff", 0, "--status_page", "127.0.0.1:0",
-                                 steps=100 * self.STEPS)
-        end = self.follow(self.bed.event("status_page", alive=nodes)["url"])
-        for generation in (1, 2, 3):
+        nodes = self.start_nodes(2, "--max_restarts", self.ROUNDS, "--restart_backoff", 0, "--give_up_after", 0,
+                                 "--quarantine_after", 0, "--status_page", "127.0.0.1:0", steps=100 * self.STEPS)
+        scrapes = Scrapes(self.bed, self.bed.event("status_page", alive=nodes)["url"])
+        for generation in range(1, self.ROUNDS + 1):
             self.wait_for_steps(generation, 200, nodes)
             self.kill_service()
             self.wait_for_steps(generation, self.STEPS, nodes)
-            if generation < 3:
+            if generation < self.ROUNDS:
                 os.kill(self.bed.workers(generation, 4)[3]["pid"], signal.SIGKILL)
-        scrapes = end()
-        name = 'ddprun_job_seconds_total{run_id="none",cause="%s"}'
-        falls = [(series, before[series], after[series]) for before, after in zip(scrapes, scrapes[1:])
-                 for series in before if series in after and after[series] < before[series]]
-        self.assertEqual([], falls)
-        self.assertGreater(len(scrapes), 20)
-        last = {series: value for scrape in scrapes for series, value in scrape.items()}
-        # Of the last generation each node may not have told yet.
-        self.assertGreater(last[name % "training"], 0.8 * self.STEPS * 0.005)
-        self.assertGreater(last[name % "rework"], 0.8 * self.STEPS * 0.005)
-        self.assertEqual(2, last['ddprun_job_restarts_total{run_id="none"}'])
+        restarts = 'ddprun_job_restarts_total{run_id="none"}'
+        self.bed.wait(lambda: scrapes.last().get(restarts) == self.ROUNDS - 1, "all restarts", alive=nodes)
+        self.assertEqual([], scrapes.falls())
+        # Of the last generation each node may not have reported yet; steps that are done again are rework.
+        seconds = {cause: scrapes.last()[f'ddprun_job_seconds_total{{run_id="none",cause="{cause}"}}']
+                   for cause in ("training", "rework")}
+        self.assertGreater(seconds["training"], 0.8 * self.STEPS * 0.005)
+        self.assertGreater(sum(seconds.values()), 0.8 * (self.ROUNDS - 1) * self.STEPS * 0.005)
 
 
 class WorkersGoOn(StepsTestCase):
