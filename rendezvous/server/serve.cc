@@ -30,6 +30,10 @@ namespace {
 // after its lease, 90 s where nobody has set another (nfsd(7)).
 constexpr absl::Duration kTakeoverWait = absl::Seconds(120);
 constexpr absl::Duration kTakeoverPause = absl::Milliseconds(200);
+// The same of a process on this machine: a service whose agent was killed ends at once, but on a
+// busy machine the agent that is started in its place may be sooner.
+constexpr absl::Duration kHolderEnds = absl::Seconds(5);
+constexpr absl::Duration kHolderPause = absl::Milliseconds(20);
 
 // A line of ServeConfig.ready_fd.
 void NotifyAgent(const ServeConfig& config, absl::string_view word, absl::string_view text) {
@@ -103,25 +107,26 @@ bool Wait(EventLoop* loop, const ServeConfig& config, absl::Duration time) {
   return !agent_gone;
 }
 
-// Waits for a journal that another machine holds: it may be gone, which its file system is yet to
-// notice. As SqliteJournal::Open.
+// Waits for a journal that another machine holds, which may be gone, what its file system is yet to
+// notice; or a process of this machine, which may be about to end. As SqliteJournal::Open.
 absl::StatusOr<std::unique_ptr<SqliteJournal>> OpenFolder(const ServeConfig& config,
                                                           EventLoop* loop,
                                                           const SqliteJournal::Options& options) {
-  const Instant until = loop->Now() + kTakeoverWait;
+  const Instant began = loop->Now();
   bool told = false;
   while (true) {
     absl::StatusOr<std::unique_ptr<SqliteJournal>> journal =
         SqliteJournal::Open(loop, config.state_dir, options);
-    const bool may_come = absl::IsUnavailable(journal.status()) && options.outlives_machine &&
-                          JournalFile::IsHeldElsewhere(config.state_dir);
-    if (!may_come || loop->Now() >= until) return journal;
-    if (!std::exchange(told, true)) {
+    if (!absl::IsUnavailable(journal.status())) return journal;
+    const bool elsewhere = JournalFile::IsHeldElsewhere(config.state_dir);
+    if (elsewhere && !options.outlives_machine) return journal;
+    if (loop->Now() >= began + (elsewhere ? kTakeoverWait : kHolderEnds)) return journal;
+    if (elsewhere && !std::exchange(told, true)) {
       Notify(absl::StrCat(journal.status().message(), "; waiting for it, ",
                           absl::FormatDuration(kTakeoverWait),
                           " at most: that machine may be gone, and its lock go later"));
     }
-    if (!Wait(loop, config, kTakeoverPause)) return journal;
+    if (!Wait(loop, config, elsewhere ? kTakeoverPause : kHolderPause)) return journal;
   }
 }
 

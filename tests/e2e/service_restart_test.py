@@ -362,6 +362,35 @@ class AnotherHost(ServiceTestCase):
         self.assertLess(formed[1]["t"] - again["t"], 1.0 * SLOW)
         self.assertEqual({0}, {line["restart_count"] for line in self.bed.journal.find("worker")})
 
+    def test_takes_over_from_a_service_that_is_yet_to_end(self):
+        """As on a busy machine: it hasn't noticed yet that its agent was killed."""
+        self.port = free_port()
+        options = ("--state_dir", os.path.join(self.bed.folder, "state"))
+        host, other = (self.start_node(rank, f"node{rank}", *options, "--service_loss_timeout", 60 * SLOW) for rank in range(2))
+        self.bed.workers(1, 2, alive=(host, other))
+        service = self.bed.event("service_started")["service_pid"]
+        os.kill(service, signal.SIGSTOP)
+        host.signal(signal.SIGKILL)
+        host.wait(20 * SLOW)
+        again = self.start_node(0, "node0-again", *options)
+        until = time.monotonic() + 20 * SLOW
+        while not self.has_tried(again.pid) and time.monotonic() < until:  # the kernel reports nobody's open files
+            pass
+        os.kill(service, signal.SIGCONT)
+        self.bed.finish(self.bed.workers(2, 2, alive=(again, other)))
+        for node in (again, other):
+            self.assert_status(0, node)
+
+    @staticmethod
+    def has_tried(agent):
+        """A child of the agent has the journal open."""
+        try:
+            with open(f"/proc/{agent}/task/{agent}/children", encoding="utf-8") as children:
+                return any("/journal.db" in os.readlink(f"/proc/{child}/fd/{fd}")
+                           for child in children.read().split() for fd in os.listdir(f"/proc/{child}/fd"))
+        except OSError:
+            return False
+
     def test_twin_without_it_the_other_node_ends(self):
         host, other = self.lose_host("--service_loss_timeout", 60 * SLOW)
         self.assert_status(1, other)
