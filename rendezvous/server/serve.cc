@@ -107,8 +107,9 @@ bool Wait(EventLoop* loop, const ServeConfig& config, absl::Duration time) {
   return !agent_gone;
 }
 
-// Waits for a journal that another machine holds, which may be gone, what its file system is yet to
-// notice; or a process of this machine, which may be about to end. As SqliteJournal::Open.
+// Opens the journal, and waits for it while somebody holds it who may be about to go: another
+// machine, whose end its file system has yet to notice, or a process of this one. Errors: those of
+// SqliteJournal::Open.
 absl::StatusOr<std::unique_ptr<SqliteJournal>> OpenFolder(const ServeConfig& config,
                                                           EventLoop* loop,
                                                           const SqliteJournal::Options& options) {

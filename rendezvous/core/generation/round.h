@@ -56,7 +56,7 @@ class Round {
 
   Generation generation() const { return generation_; }
   Instant formed() const { return formed_; }
-  // It is older than was known, unless it isn't.
+  // Moves the time of forming back to `formed`, if that is earlier.
   void FormedBefore(Instant formed) { formed_ = std::min(formed_, formed); }
   uint32_t world_size() const { return world_size_; }
   const std::vector<RoundMember>& members() const { return members_; }

@@ -122,7 +122,8 @@ void Job::SawProgress(const Node& node, const Renewal& renewal) {
   }
   if (!renewal.time) return;
   cost_.SawTime(now_, *node.group_rank, *renewal.time);
-  // Another machine's service formed it, at a time that its record can't say: the agents can.
+  // The record of another machine's service doesn't say how long ago the generation was formed; an
+  // agent knows how long its workers have been assigned.
   if (ledger_.recovers()) {
     const absl::Duration told = renewal.time->spent.Total() + renewal.time->last;
     round_->FormedBefore(now_ - std::min(told, kLongestGeneration));

@@ -56,8 +56,8 @@ class Ledger {
                std::optional<Instant> closed, bool ended, size_t nodes);
   // A recovered generation runs, of which not all nodes have told yet.
   bool recovers() const { return recovers_; }
-  // The generation was formed earlier than its record says, whose clock ended with its machine.
-  // Requires: recovers().
+  // Moves the live generation's begin, and the job's with it, back to `formed`, if that is earlier:
+  // a record of another machine doesn't say how much time has passed since. Requires: recovers().
   void FormedBefore(Instant formed);
 
   TimeSpent Spent(Instant now) const;
