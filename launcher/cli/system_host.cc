@@ -131,7 +131,7 @@ absl::StatusOr<std::string> SystemHost::ReadFile(const std::string& path) const 
 }
 
 // As ssh does with private keys, a file is refused that every user of the machine may read, or
-// replace: a warning is easily overlooked, and the secret stays known to everybody who has read it.
+// replace: a warning is easy to overlook, and meanwhile anybody may read the secret.
 // What is accepted, and why:
 //   - A group that may read it (0640): somebody has decided so, for people who share jobs. The
 //     default umask leaves 0644, which nobody has decided.

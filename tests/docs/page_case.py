@@ -51,7 +51,7 @@ class PageTestCase(cluster.ClusterTestCaseMixin, BedTestCase):
     def setUp(self):
         super().setUp()
         self.blocks, self.started = iter(()), 0
-        # As whoever has built ddprun, and installed nothing.
+        # What a user has who has built ddprun and installed nothing.
         self.bed.environment["PATH"] = os.pathsep.join((BIN, self.bed.folder, os.environ["PATH"]))
         self.bed.environment.pop("PYTHONPATH", None)
 
@@ -106,7 +106,7 @@ class PageTestCase(cluster.ClusterTestCaseMixin, BedTestCase):
         self.bed.wait(lambda: [line for line in self.bed.events.find("started") if int(line["generation"]) > after], "a restart")
 
     def end(self, agents, status=0):
-        """train.py comes to its end."""
+        """Lets train.py end, and checks that all agents end with status 0."""
         self.have(done="")
         for agent in agents:
             self.assert_status(status, agent)

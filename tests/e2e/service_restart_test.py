@@ -374,7 +374,7 @@ class AnotherHost(ServiceTestCase):
         host.wait(20 * SLOW)
         again = self.start_node(0, "node0-again", *options)
         until = time.monotonic() + 20 * SLOW
-        while not self.has_tried(again.pid) and time.monotonic() < until:  # the kernel reports nobody's open files
+        while not self.has_tried(again.pid) and time.monotonic() < until:  # no event says that a process has opened a file
             pass
         os.kill(service, signal.SIGCONT)
         self.bed.finish(self.bed.workers(2, 2, alive=(again, other)))

@@ -109,8 +109,7 @@ class Default(DefaultTestCase):
         self.assertEqual(1, len(self.bed.events.find("warm_learned")))
         # On a busy machine the second generation may outlive the first by half before its first step: imports begin anew.
         lives = [end["t"] - begin["t"] for begin, end in zip(self.bed.events.find("spawn"), self.bed.events.find("stop_begin"))]
-        self.assertEqual(1 if lives[1] < 1.4 * lives[0] else min(len(self.bed.events.find("warm_aside")), 2),
-                         len(self.bed.events.find("warm_aside")), lives)
+        self.assertIn(len(self.bed.events.find("warm_aside")), (1,) if lives[1] < 1.4 * lives[0] else (1, 2), lives)
 
     def test_a_start_does_not_wait_for_imports_that_take_longer_than_its_own(self):
         agent = self.put_aside()

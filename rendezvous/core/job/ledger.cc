@@ -137,8 +137,8 @@ void Ledger::Recover(Instant now, const LedgerRecord& record, std::optional<Inst
 }
 
 void Ledger::FormedBefore(Instant formed) {
-  DDPRUN_CHECK(recovers_, "a generation that was formed here");
-  if (state_ != State::kRunning || formed >= formed_) return;
+  DDPRUN_CHECK(recovers(), "no recovered generation runs");
+  if (formed >= formed_) return;
   begun_ = *begun_ - (formed_ - formed);
   since_ = formed;
   formed_ = formed;

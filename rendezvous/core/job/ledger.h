@@ -55,7 +55,7 @@ class Ledger {
   void Recover(Instant now, const LedgerRecord& record, std::optional<Instant> formed,
                std::optional<Instant> closed, bool ended, size_t nodes);
   // A recovered generation runs, of which not all nodes have told yet.
-  bool recovers() const { return recovers_; }
+  bool recovers() const { return recovers_ && state_ == State::kRunning; }
   // Moves the live generation's begin, and the job's with it, back to `formed`, if that is earlier:
   // a record of another machine doesn't say how much time has passed since. Requires: recovers().
   void FormedBefore(Instant formed);
@@ -92,9 +92,9 @@ class Ledger {
   bool marks_ = false;             // a generation before it was marked
   std::map<uint32_t, Told> told_;  // of the live generation, by group rank
   size_t nodes_ = 0;               // of the live generation
-  bool recovers_ = false;
-  TimeSpent certain_;  // of the live generation; its total is at most that until closed_
-  TimeSpent booked_;   // from begun_ to the beginning of what is not over yet
+  bool recovers_ = false;  // the live generation is a recovered one, and not all nodes have told
+  TimeSpent certain_;      // of the live generation; its total is at most that until closed_
+  TimeSpent booked_;       // from begun_ to the beginning of what is not over yet
 };
 
 }  // namespace ddprun::rendezvous

@@ -180,6 +180,21 @@ TEST(LedgerCounts, ARecoveryGoesOnWhereTheAgentsAre) {
   EXPECT_EQ(ledger.BrokenInvariant(now), "");
 }
 
+// The record of a job has the age of its generation twice, here and in the round's, and both must
+// agree: a generation that is ending when the service comes back keeps the one it has.
+TEST(LedgerCounts, ARecoveredGenerationThatEndsKeepsItsAge) {
+  const LedgerRecord record = FormedLedger().ToRecord(LedgerAt(100));
+  Ledger ledger;
+  const Instant now = LedgerAt(70'000);
+  ledger.Recover(now, record, /*formed=*/now, /*closed=*/now, /*ended=*/false, /*nodes=*/1);
+  EXPECT_FALSE(ledger.recovers());
+  EXPECT_FALSE(ledger.Counted(now).has_value());
+  ledger.Report(now, 0, TimeOf(200, 4700, 100), /*done=*/false);
+  EXPECT_EQ(ledger.Age(now), LedgerMs(100));
+  ledger.Settle(now);
+  EXPECT_TRUE(ledger.Counted(now).has_value());
+}
+
 // A wrong node may say anything: what is counted stays within the time that was, and stays.
 TEST(LedgerCounts, WrongReportsMakeNoCounterFall) {
   uint64_t seed = 7;
