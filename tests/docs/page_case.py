@@ -106,7 +106,7 @@ class PageTestCase(cluster.ClusterTestCaseMixin, BedTestCase):
         self.bed.wait(lambda: [line for line in self.bed.events.find("started") if int(line["generation"]) > after], "a restart")
 
     def end(self, agents, status=0):
-        """Lets train.py end, and checks that all agents end with status 0."""
+        """Lets train.py end, and checks the exit status of all agents."""
         self.have(done="")
         for agent in agents:
             self.assert_status(status, agent)
