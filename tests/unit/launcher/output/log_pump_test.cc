@@ -1,15 +1,18 @@
 #include "launcher/output/log_pump.h"
 
 #include <fcntl.h>
+#include <gmock/gmock.h>
 #include <gtest/gtest.h>
 #include <sys/ioctl.h>
 #include <termios.h>
 #include <unistd.h>
 
 #include <optional>
+#include <thread>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "launcher/output/pseudo_terminal.h"
 #include "tests/unit/launcher/os/temp_tree.h"
 
@@ -141,6 +144,85 @@ TEST_F(LogPumpTest, RawPiecesOfALineStayTogetherAndAPromptIsShown) {
     RunToEnd();
     EXPECT_EQ(ConsoleText(), "rest");
   }
+}
+
+// Two workers flood one console from their terminals, for many times the moment that a line without
+// an end waits: each read(2) ends somewhere in a line.
+TEST_F(LogPumpTest, LinesOfAFloodFromTerminalsStayWhole) {
+  const absl::StatusOr<FdPair> ours = MakePseudoTerminal(-1);
+  if (!ours.ok()) GTEST_SKIP() << ours.status();
+  constexpr int kLines = 100'000;
+  constexpr size_t kAtOnce = 100;
+  std::vector<std::unique_ptr<LogStream>> streams;
+  std::vector<std::thread> workers;
+  for (const char of : {'a', 'b'}) {
+    LogStream::Made made = *LogStream::Create(loop_.get(),
+                                              {.console_fd = console_.second.get(),
+                                               .raw = true,
+                                               .shared = true,
+                                               .terminal = ours->second.get()},
+                                              [this] {
+                                                if (++ends_ == 2) loop_->Stop();
+                                              });
+    streams.push_back(std::move(made.stream));
+    workers.emplace_back([of, fd = std::move(made.worker_end)] {
+      std::string lines;
+      for (int i = 0; i < kLines; ++i) {
+        absl::StrAppend(&lines, std::string(static_cast<size_t>(i) * 37 % 180, of), ".\n");
+        if (i % kAtOnce != kAtOnce - 1) continue;
+        if (!WriteAll(fd.get(), lines).ok()) return;
+        lines.clear();
+      }
+    });
+  }
+  std::string shown;
+  FdWatch reader(loop_.get(), console_.first.get(), [&] {
+    char buffer[65536];
+    const ssize_t n = read(console_.first.get(), buffer, sizeof(buffer));
+    if (n > 0) shown.append(buffer, static_cast<size_t>(n));
+  });
+  loop_->Run();
+  reader.Pause();
+  for (std::thread& worker : workers) worker.join();
+  streams.clear();
+  shown += ConsoleText();
+  const std::vector<std::string> lines = absl::StrSplit(shown, '\n');
+  EXPECT_EQ(lines.size(), 2 * kLines + 1U);
+  for (const std::string& line : lines) {
+    const size_t of_one = line.find_first_not_of(line.empty() ? '.' : line[0]);
+    ASSERT_TRUE(line.empty() || line == "." || (of_one == line.size() - 1 && line[of_one] == '.'))
+        << line;
+  }
+}
+
+// While the console takes nothing, the worker's pipe isn't read, where the rest may be.
+TEST_F(LogPumpTest, ALineWaitsForItsRestWhileTheConsoleIsBusy) {
+  ASSERT_TRUE(SetNonBlocking(console_.first.get(), true).ok());
+  MakeRaw(true);
+  LogStream::Made other = *LogStream::Create(
+      loop_.get(), {.console_fd = console_.second.get(), .raw = true, .shared = true}, nullptr);
+  const auto run_for = [&](absl::Duration time) {
+    Timer until(loop_.get(), [&] { loop_->Stop(); });
+    until.Arm(loop_->Now() + time);
+    loop_->Run();
+  };
+  const std::string fill = std::string(200'000, 'f') + "\n";  // more than a pipe holds
+  Say(fill);
+  run_for(absl::Milliseconds(1));
+  Say(fill + "err ");
+  run_for(absl::Milliseconds(150));  // more than a line waits for its rest
+  Say("2\n");
+  ASSERT_TRUE(WriteAll(other.worker_end.get(), "other\n").ok());
+  std::string shown;
+  FdWatch reader(loop_.get(), console_.first.get(), [&] {
+    char buffer[65536];
+    const ssize_t n = read(console_.first.get(), buffer, sizeof(buffer));
+    if (n > 0) shown.append(buffer, static_cast<size_t>(n));
+    if (shown.size() >= 2 * fill.size() + 12) loop_->Stop();
+  });
+  loop_->Run();
+  EXPECT_EQ(shown.substr(0, 2 * fill.size()), fill + fill);
+  EXPECT_THAT(shown.substr(2 * fill.size()), ::testing::AnyOf("err 2\nother\n", "other\nerr 2\n"));
 }
 
 TEST_F(LogPumpTest, AnEndlessLineIsCutForTheConsoleOnly) {
