@@ -2,7 +2,7 @@
 
 import random
 
-from launch import AROUND, FROM_STDIN, ODD_ARGUMENTS, PLAIN, PROGRAMS, SPELLINGS, Launch
+from launch import AROUND, FROM_STDIN, MERGED, ODD_ARGUMENTS, PLAIN, PROGRAMS, SPELLINGS, Launch
 
 _RENDEZVOUS = ("none", "standalone", "static", "static", "c10d", "c10d", "c10d", "etcd")
 _ADDRESSES = ("localhost", "127.0.0.1", "127.0.1.1", "127.0.0.2", "::1", "lan4", "lan6", "hostname", "domain", "translated",
@@ -170,7 +170,8 @@ def _mend_deed(new):
         new.others = "end"
     if not new.fails:
         new.others = "end"
-    if new.deed == "no_end" and not (new.world == 1 or _said(new, "tee") == "3"):
+    # Something follows on the same line: another worker's, or the worker's own of the other stream.
+    if new.deed == "no_end" and (new.world > 1 or set(MERGED) & set(new.around)) and _said(new, "tee") != "3":
         new.deed, new.amount = "well", 0
     if new.deed == "pieces" and new.world > 1 and _said(new, "tee") != "3":
         new.deed = "well"
