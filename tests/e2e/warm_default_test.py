@@ -2,6 +2,7 @@
 """Warm starts that nobody has asked for: a restart is quicker, a start never later, and nothing is said."""
 
 import os
+import resource
 import signal
 import sys
 import unittest
@@ -9,6 +10,7 @@ import unittest
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
 from bed import TORCH_PYTHON, torch_is_there  # noqa: E402
+from memory_cgroup import MemoryCgroup  # noqa: E402
 from warm_case import TRAINING, WarmTestCase  # noqa: E402
 
 # A module of a library with a thread of its own that sleeps, as pyarrow's are.
@@ -26,6 +28,12 @@ signal.sigwait""")
 BY_HAND = TRAINING.replace("optimizer.step()", "").replace("optimizer = torch.optim.SGD(model.parameters(), 0.1)", "")
 
 
+def peak(pid):
+    """The most address space that a process has had, in bytes."""
+    with open(f"/proc/{pid}/status", encoding="ascii", errors="replace") as status:
+        return next(int(line.split()[1]) << 10 for line in status if line.startswith("VmPeak:"))
+
+
 @unittest.skipUnless(torch_is_there(), "torch is not installed")
 class DefaultTestCase(WarmTestCase):
     def setUp(self):
@@ -34,10 +42,10 @@ class DefaultTestCase(WarmTestCase):
         os.makedirs(installed)
         self.bed.environment.update(PYTHON_EXEC=TORCH_PYTHON, PYTHONPATH=installed)
 
-    def job(self, text, *options, name="agent", arguments=()):
+    def job(self, text, *options, name="agent", arguments=(), **process):
         script = self.bed.write("train.py", text)
         return self.bed.run(name, ["--standalone", "--nproc_per_node", 2, "--max_restarts", 9, *options, "--event_log",
-                                   self.bed.events.path, script, self.bed.journal.path, *arguments])
+                                   self.bed.events.path, script, self.bed.journal.path, *arguments], **process)
 
     def warm(self, generation):
         return [bool(warm) for warm in self.starts(generation)]
@@ -125,6 +133,52 @@ class Default(DefaultTestCase):
         self.ready(alive=[agent])
         self.end(agent, self.restart(agent, 1, 2))
         self.assertEqual([True, True], self.warm(2))
+
+
+class LittleRoom(DefaultTestCase):
+    """Jobs that have no more than their workers need start, and restart, as without warm starts."""
+
+    def workers_need(self):
+        """(memory of two workers together, address space of the larger one), in bytes."""
+        cgroup = self.cgroup("roomy", 16 << 30)
+        journal = self.bed.path("roomy.jsonl")
+        agent = self.bed.run("roomy", ["--standalone", "--nproc_per_node", 2, "--warm", "off", self.bed.write("roomy.py", TRAINING),
+                                       journal], preexec_fn=cgroup.enter)
+        lines = self.bed.follower.follow(journal)
+        self.bed.wait(lambda: len(lines.find("worker")) == 2, "two workers", alive=[agent])
+        workers = lines.find("worker")
+        need = cgroup.held(), max(peak(worker["pid"]) for worker in workers)
+        self.bed.finish(workers)
+        self.assert_status(0, agent)
+        return need
+
+    def cgroup(self, name, limit):
+        cgroup = MemoryCgroup(limit, name)
+        self.addCleanup(cgroup.close)
+        return cgroup
+
+    def in_memory(self, part):
+        """Whether the second workers are warm in a job that has `part` of the memory that its workers need."""
+        limit = int(part * self.workers_need()[0])
+        agent = self.job(TRAINING, preexec_fn=self.cgroup("job", limit).enter)
+        self.bed.workers(1, 2, alive=[agent])
+        self.bed.event("warm_short" if part < 1.3 else "warm_ready", alive=[agent])
+        self.end(agent, self.restart(agent, 1, 2))
+        return self.warm(2)
+
+    def test_a_fifth_more_memory_than_the_workers_need(self):
+        self.assertEqual([False, False], self.in_memory(1.2))
+
+    def test_twin_with_four_times_as_much(self):
+        self.assertEqual([True, True], self.in_memory(4))
+
+    def test_address_space_for_a_worker(self):
+        """ulimit -v, of which every process has as much: what is parked, and who is forked from it, too."""
+        space = int(1.02 * self.workers_need()[1])
+        agent = self.job(TRAINING, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (space, space)))
+        self.bed.workers(1, 2, alive=[agent])
+        self.ready(alive=[agent])
+        self.end(agent, self.restart(agent, 1, 2))
 
 
 class Threads(DefaultTestCase):

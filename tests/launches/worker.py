@@ -210,6 +210,9 @@ def segment(worker, number):
     worker.memory = shared_memory.SharedMemory(create=True, size=1 << 16)
     worker.memory.buf[0] = 1
     if number:
+        # None of them is stopped before the tracker knows of its memory: nobody would remove that then.
+        if worker.plan["doer"] == -1:
+            worker.meet("segment")
         die(number)
 
 
