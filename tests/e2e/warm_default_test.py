@@ -142,8 +142,9 @@ class LittleRoom(DefaultTestCase):
         """(memory of two workers together, address space of the larger one), in bytes."""
         cgroup = self.cgroup("roomy", 16 << 30)
         journal = self.bed.path("roomy.jsonl")
-        agent = self.bed.run("roomy", ["--standalone", "--nproc_per_node", 2, "--warm", "off", self.bed.write("roomy.py", TRAINING),
-                                       journal], preexec_fn=cgroup.enter)
+        script = self.bed.write("roomy.py", TRAINING)
+        agent = self.bed.run("roomy", ["--standalone", "--nproc_per_node", 2, "--warm", "off", script, journal],
+                             preexec_fn=cgroup.enter)
         lines = self.bed.follower.follow(journal)
         self.bed.wait(lambda: len(lines.find("worker")) == 2, "two workers", alive=[agent])
         workers = lines.find("worker")
