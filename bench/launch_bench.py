@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """torchrun and ddprun side by side, in one run and in turns: start, restart, notice, memory.
 
-launch_bench.py [--repetitions N] [--quick] [--check] [--json FILE]
+launch_bench.py [--repetitions N] [--quick] [--check] [--torchrun FILE] [--json FILE]
 
 Prints a table of medians and ratios, and writes everything to FILE (bench/results/launch.json). --check
 fails when a promise of docs/TESTING.md ("Performance") is broken.
@@ -13,6 +13,7 @@ import json
 import os
 import signal
 import statistics
+import subprocess
 import sys
 import tempfile
 import time
@@ -231,11 +232,20 @@ def broken_promises(results):
     promise("16 agents on this machine within 0.35 s", median(results, "start 16x1, true", "ddprun", "total"),
             lambda value: value <= 0.350)
     promise("agent's resident memory at most 1/20", ratio("memory, 2x1", "agent_rss"), lambda value: value >= 20)
+    promise("agent's resident memory at most 16 MB", median(results, "memory, 2x1", "ddprun", "agent_rss"),
+            lambda value: value * 1024 <= 16e6)
     promise("own share of a restart at most 50 ms", median(results, "killed worker to restarted, 2x1", "ddprun", "own_share"),
             lambda value: value <= 0.050)
     promise("killed agent noticed within 200 ms", median(results, "killed agent to noticed, 2x1", "ddprun", "noticed"),
             lambda value: value <= 0.200)
     return broken
+
+
+def peer_version():
+    """Of the torch that torchrun is of."""
+    python = os.path.join(os.path.dirname(TORCHRUN[0]), "python3")
+    return subprocess.run([python, "-c", "import torch; print(torch.__version__)"], check=True, text=True,
+                          stdout=subprocess.PIPE).stdout.strip()
 
 
 def main():
@@ -244,7 +254,9 @@ def main():
     parser.add_argument("--quick", action="store_true", help="three repetitions")
     parser.add_argument("--check", action="store_true", help="exit status 1 when a promise is broken")
     parser.add_argument("--json", default=os.path.join(ROOT, "bench", "results", "launch.json"))
+    parser.add_argument("--torchrun", metavar="FILE", help="the peer; default: that of the tests' torch")
     arguments = parser.parse_args()
+    TORCHRUN[:] = [arguments.torchrun or TORCHRUN[0]]
     torchrun = os.access(TORCHRUN[0], os.X_OK)
     if not os.access(DDPRUN[0], os.X_OK):
         sys.exit(f"error: {DDPRUN[0]} is not built: cmake --preset release && cmake --build build/release --target ddprun")
@@ -252,13 +264,14 @@ def main():
         print(f"{TORCHRUN[0]} is not there (scripts/setup installs it)")
         return 77
     repetitions = 3 if arguments.quick else arguments.repetitions
-    print(f"{repetitions} repetitions of {len(CELLS)} cells, {os.cpu_count()} cores", flush=True)
+    peer = peer_version()
+    print(f"{repetitions} repetitions of {len(CELLS)} cells beside torchrun {peer}, {os.cpu_count()} cores", flush=True)
     results = measure(repetitions, torchrun)
     print_table(results)
     os.makedirs(os.path.dirname(os.path.abspath(arguments.json)), exist_ok=True)
     with open(arguments.json, "w", encoding="utf-8") as sink:
         json.dump({"date": datetime.date.today().isoformat(), "cores": os.cpu_count(), "repetitions": repetitions,
-                   "units": "seconds; memory in KiB", "results": results}, sink, indent=1)
+                   "torchrun": peer, "units": "seconds; memory in KiB", "results": results}, sink, indent=1)
     broken = broken_promises(results)
     for line in broken:
         print(f"BROKEN PROMISE: {line}")
