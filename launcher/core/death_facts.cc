@@ -132,7 +132,7 @@ std::string MemoryFact(const Death& death, const MemoryWitness& witness) {
   if (death.signal != SIGKILL) return "";
   std::string usage;
   if (witness.peak_bytes.has_value()) {
-    absl::StrAppend(&usage, "; at most ", BytesText(*witness.peak_bytes), " were in use");
+    absl::StrAppend(&usage, "; the cgroup had at most ", BytesText(*witness.peak_bytes));
     if (witness.limit_bytes.has_value()) {
       absl::StrAppend(&usage, " of ", BytesText(*witness.limit_bytes));
     }

@@ -91,7 +91,7 @@ TEST(MemoryFactTest, SaysWhetherTheKillerWasAtWork) {
                                 .limit_bytes = 2U << 20,
                                 .peak_bytes = 2U << 20}),
             "memory: the kernel killed 1 process of the cgroup /job for lack of memory in this "
-            "generation; at most 2.0 MiB were in use of 2.0 MiB");
+            "generation; the cgroup had at most 2.0 MiB of 2.0 MiB");
   EXPECT_THAT(MemoryFact(killed, {.cgroup_kills = 0, .host_kills = 2}),
               StartsWith("memory: the kernel killed 2 processes of this machine"));
   EXPECT_THAT(MemoryFact(killed, {.cgroup_kills = 0, .peak_bytes = 512}),

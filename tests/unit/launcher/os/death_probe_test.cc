@@ -46,8 +46,8 @@ TEST_F(DeathProbeTest, CountsKillsOfTheCgroupSinceTheGenerationBegan) {
   tree_.Write("sys/fs/cgroup/job/step/memory.events", "oom 4\noom_kill 3\n");
   EXPECT_THAT(Facts({.signal = SIGKILL}),
               ElementsAre("memory: the kernel killed 1 process of the cgroup "
-                          "/sys/fs/cgroup/job/step for lack of memory in this generation; at most "
-                          "1.0 MiB were in use of 1.0 MiB"));
+                          "/sys/fs/cgroup/job/step for lack of memory in this generation; the "
+                          "cgroup had at most 1.0 MiB of 1.0 MiB"));
 }
 
 TEST_F(DeathProbeTest, TheOldCgroupsTellTheSame) {
@@ -59,7 +59,7 @@ TEST_F(DeathProbeTest, TheOldCgroupsTellTheSame) {
   probe().Begin();
   tree_.Write("sys/fs/cgroup/memory/memory.oom_control", "under_oom 0\noom_kill 5\n");
   EXPECT_THAT(Facts({.signal = SIGKILL}),
-              ElementsAre(AllOf(HasSubstr("killed 5 processes"), HasSubstr("2.0 KiB were in use"),
+              ElementsAre(AllOf(HasSubstr("killed 5 processes"), HasSubstr("had at most 2.0 KiB"),
                                 Not(HasSubstr(" of 8")))));
 }
 
