@@ -1,12 +1,16 @@
 // A worker for the tests of the Session: trains a line, and writes what it saw to FILE.RANK.
-//   session_probe train FILE [OPTION...]    weights, and how often there was a batch and a step
+//   session_probe train FILE [OPTION...]    weights, and how often there was a batch and a step;
+//                                           --data: a number of points; shifted: others; drawn:
+//                                           each changed at random, by torch; momentum: the
+//                                           optimizer has another
 //   session_probe groups FILE [OPTION...]   learning rate and weight decay of each parameter group
 //   session_probe throw FILE [OPTION...]    rank 1 throws a StatusError in its third step
 //   session_probe break FILE [OPTION...]    rank 1 leaves the loop there
 //   session_probe exit FILE [OPTION...]     rank 1 calls exit(0) there
 //   session_probe fail FILE [OPTION...]     rank 1 calls exit(3) there
 //   session_probe fault FILE [OPTION...]    as train; SESSION_PROBE_FAULT="STEP MOMENT SIGNAL":
-//                                           sends itself a signal there, once;
+//                                           sends itself a signal there, once; --data heavy: in
+//                                           generation 1 its losses count twice
 //                                           MOMENT: load, forward, backward, between, after
 //   session_probe shards FILE [OPTION...]   as fault, with a zero_stage: digests of what a rank
 //                                           alone has and of all parameters; rank 0 appends a line
@@ -138,7 +142,9 @@ void TrainWithFault(Session& session, std::ofstream& out) {
   torch::nn::Sequential net(Line(1, 4), torch::nn::BatchNorm1d(4), Line(4, 1));
   auto model = session.Prepare(net, Sgd{.momentum = 0.5}, points);
   for (const Batch& batch : session.Batches()) {
-    session.Backward(Loss(Watched(session, fault, model(batch.inputs)), batch));
+    const bool is_heavy = session.options().data == "heavy" && session.context().generation() == 1;
+    session.Backward((is_heavy ? 2 : 1) *
+                     Loss(Watched(session, fault, model(batch.inputs)), batch));
     fault.At(session, "between");
     session.Step();
     fault.At(session, "after");
@@ -227,8 +233,23 @@ void TrainShards(Session& session, const std::string& path) {
   out << "parameters " << Digest(*net) << "\nbuffers " << buffers << "\n";
 }
 
+// What --data says.
+ddprun::Dataset PointsOf(const std::string& kind) {
+  const int64_t count = std::atoll(kind.c_str());
+  ddprun::Dataset points = Points(count > 0 ? count : 64);
+  points.load = [kind, load = points.load](const auto& samples, const at::Generator& generator) {
+    Batch batch = load(samples, generator);
+    if (kind == "shifted") batch.inputs = batch.inputs + 1;
+    if (kind == "drawn") batch.inputs = batch.inputs + torch::rand({}) / 64;
+    return batch;
+  };
+  return points;
+}
+
 void Train(Session& session, const std::string& what, std::ofstream& out) {
-  auto line = session.Prepare(Line(1, 1), Sgd{.momentum = 0.5}, Points());
+  const std::string& data = session.options().data;
+  const double momentum = data == "momentum" ? 0.25 : 0.5;
+  auto line = session.Prepare(Line(1, 1), Sgd{.momentum = momentum}, PointsOf(data));
   int batches = 0;
   int stepped = 0;
   for (const Batch& batch : session.Batches()) {
@@ -368,7 +389,8 @@ int main(int argc, char** argv) {
   return ddprun::testing::EndProbe(ddprun::RunSession(
       arguments.argc() - 2, arguments.argv() + 2,
       {.name = "session_probe",
-       .training = {.epochs = 2, .batch_size = 4, .learning_rate = 0.25, .backend = "gloo"}},
+       .training = {.epochs = 2, .batch_size = 4, .learning_rate = 0.25, .backend = "gloo"},
+       .uses = {.data = "Which points."}},
       [&](Session& session) {
         if (what == "live") return ddprun::testing::Live(session, file);
         if (what == "heal") return ddprun::testing::Heal(session, file);

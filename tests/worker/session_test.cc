@@ -24,6 +24,7 @@ namespace {
 using ::testing::Contains;
 using ::testing::HasSubstr;
 using ::testing::Key;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 class SessionTest : public ::testing::Test {
@@ -31,7 +32,8 @@ class SessionTest : public ::testing::Test {
   // Runs the probe; what each rank wrote, by name.
   std::vector<std::map<std::string, std::string>> Run(const std::string& what,
                                                       const std::vector<std::string>& options = {},
-                                                      uint32_t ranks = 2) {
+                                                      uint32_t ranks = 2,
+                                                      const std::string& of_rank_1 = "") {
     std::filesystem::remove(directory_.File("agent"));
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       std::filesystem::remove(directory_.File("error." + std::to_string(rank)));
@@ -43,6 +45,7 @@ class SessionTest : public ::testing::Test {
     command.insert(command.end(), options.begin(), options.end());
     std::vector<Process> processes;
     for (uint32_t rank = 0; rank < ranks; ++rank) {
+      if (rank == 1 && !of_rank_1.empty()) command.push_back(of_rank_1);
       processes.emplace_back(command, WorkerVariables(directory_.path(), rank, ranks),
                              directory_.File("output." + std::to_string(rank)),
                              Process::Start::kForked);
@@ -119,6 +122,49 @@ TEST_F(SessionTest, ParameterGroupsKeepTheirShareOfTheRate) {
     EXPECT_EQ(seen.at("decay0"), "0.5");
     EXPECT_EQ(seen.at("rate1"), "0.03125");
     EXPECT_EQ(seen.at("decay1"), "0");
+  }
+}
+
+// Each of these mistakes trained something else on each rank, or hung at the end.
+TEST_F(SessionTest, RanksThatTrainSomethingElseAreNamedAtTheStart) {
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"--data=65", "'64 samples' on rank 0 and '65 samples' on rank 1"},
+      {"--batch_size=5", "'--batch_size 4' on rank 0 and '--batch_size 5' on rank 1"},
+      {"--seed=2", "'--seed 1' on rank 0 and '--seed 2' on rank 1"},
+      {"--epochs=3", "'--epochs 2' on rank 0 and '--epochs 3' on rank 1"},
+      {"--data=momentum",
+       "'SGD with momentum 0.5' on rank 0 and 'SGD with momentum 0.25' on rank 1"}};
+  for (const auto& [mistake, words] : mistakes) {
+    for (const char* survives : {"--in_process_restart", "--no_in_process_restart"}) {
+      Run("train", {survives}, 2, mistake);
+      EXPECT_EQ(exits_, std::vector<int>({1, 1})) << mistake << Output(0) << Output(1);
+      for (const uint32_t rank : {0, 1}) {
+        EXPECT_THAT(Message(rank), StartsWith("INVALID_ARGUMENT: the training differs between the "
+                                              "ranks: number "));
+        EXPECT_THAT(Message(rank), HasSubstr(words));
+        EXPECT_THAT(Message(rank), HasSubstr("all of the data"));
+      }
+    }
+  }
+}
+
+// What concerns one worker alone; and what torch's generator changes in the samples.
+TEST_F(SessionTest, RanksMayDifferInWhatChangesNothing) {
+  for (const char* difference : {"--num_workers=2", "--threads=2"}) {
+    Run("train", {"--data", "drawn"}, 2, difference);
+    EXPECT_EQ(exits_, std::vector<int>({0, 0})) << difference << Output(0) << Output(1);
+    EXPECT_THAT(Output(0), Not(HasSubstr("differs")));
+  }
+}
+
+TEST_F(SessionTest, SamplesThatSeemToDifferAreNamedAndTrainedOn) {
+  for (const char* survives : {"--in_process_restart", "--no_in_process_restart"}) {
+    Run("train", {survives}, 2, "--data=shifted");
+    EXPECT_EQ(exits_, std::vector<int>({0, 0})) << Output(0) << Output(1);
+    EXPECT_THAT(Output(0), HasSubstr("what is learned from differs between the ranks: number 0 is "
+                                     "'sample 0: inputs Float [1, 1] "));
+    EXPECT_THAT(Output(0), HasSubstr("every rank needs all of them"));
+    EXPECT_THAT(Output(1), Not(HasSubstr("differs")));
   }
 }
 

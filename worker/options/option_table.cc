@@ -149,6 +149,13 @@ absl::Status OptionTable::Store(const Given& given) {
   return Wrong(given.where, given.text, problem);
 }
 
+std::vector<std::pair<std::string, std::string>> OptionTable::Values() const {
+  std::vector<std::pair<std::string, std::string>> values;
+  values.reserve(rows_.size());
+  for (const Row& row : rows_) values.emplace_back(row.name, row.default_text);
+  return values;
+}
+
 absl::Status OptionTable::CheckDefaults() {
   for (const Row& row : rows_) {
     if (row.is_switch() || row.default_text.empty()) continue;

@@ -67,6 +67,8 @@ class OptionTable {
   absl::Status CheckDefaults();
 
   std::string Help() const;
+  // Each option's name and what its target held when it was added, as --help shows it: rounded.
+  std::vector<std::pair<std::string, std::string>> Values() const;
 
  private:
   struct Row {

@@ -54,6 +54,12 @@ struct Session::Implementation {
   // What this rank has to tell the others, and what they then know. Not OK: a peer is gone.
   worker::StartNote OwnNote();
   absl::StatusOr<std::vector<worker::StartNote>> AskWhoHasState();
+  // INVALID_ARGUMENT, on every rank: a rank trains something else. Rank 0 says so where samples
+  // seem to differ. notes: of all, or none.
+  absl::Status CompareFacts(const std::vector<worker::StartNote>& notes);
+  // INVALID_ARGUMENT: they differ.
+  absl::Status CompareTexts(const std::vector<std::string>& texts, const std::string& what,
+                            const std::string& advice);
   // With ZeRO: deals state out for the ranks of this generation, which the first one makes.
   absl::Status DealOut();
   // equal: all ranks have the same parameters already.
@@ -179,7 +185,9 @@ struct Session::Implementation {
 
   std::shared_ptr<torch::nn::Module> model;
   Dataset data;
-  Evaluation evaluation;  // figure null = none
+  std::vector<std::string> facts;         // that all ranks have alike (session_facts.h)
+  std::vector<std::string> sample_facts;  // that they should
+  Evaluation evaluation;                  // figure null = none
   MixedPrecision precision = MixedPrecision::kNo;
   LearningRateSchedule schedule;
   std::vector<double> rate_factors;  // of the schedule's peak, by group of the optimizer

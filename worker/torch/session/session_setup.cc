@@ -24,8 +24,12 @@
 #include "worker/torch/checkpoint/checkpoint_directory.h"
 #include "worker/torch/checkpoint/checkpoint_exchange.h"
 #include "worker/torch/context/context_implementation.h"
+#include "worker/torch/errors/exception_status.h"
 #include "worker/torch/optim/master_parameters.h"
+#include "worker/torch/session/session_facts.h"
 #include "worker/torch/session/session_implementation.h"
+#include "worker/torch/store/gathering_store.h"
+#include "worker/torch/store/model_check.h"
 
 namespace ddprun {
 namespace {
@@ -139,6 +143,10 @@ absl::Status Session::Implementation::Prepare(const OptimizerKind& kind,
   }
   DDPRUN_RETURN_IF_ERROR(PrepareData());
   DDPRUN_RETURN_IF_ERROR(PlanSteps());
+  facts = worker::OptionFacts(options);
+  facts.push_back(absl::StrCat(data.size, " ", data.samples_name));
+  for (std::string& fact : worker::OptimizerFacts(kind, groups)) facts.push_back(std::move(fact));
+  sample_facts = worker::SampleFacts(data);
   DDPRUN_ASSIGN_OR_RETURN(precision, ParseMixedPrecision(options.mixed_precision));
   model->to(context->device());
   model->train();
@@ -174,6 +182,7 @@ absl::Status Session::Implementation::StartTogether() {
   DDPRUN_RETURN_IF_ERROR(loader->Reform(context->rank(), context->world_size()));
   if (checkpointer != nullptr) checkpointer->LeaveGeneration();
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<worker::StartNote> notes, AskWhoHasState());
+  DDPRUN_RETURN_IF_ERROR(CompareFacts(notes));
   if (make_zero != nullptr) DDPRUN_RETURN_IF_ERROR(DealOut());
   if (average == nullptr && options.ema_decay > 0) {
     average = std::make_unique<ExponentialMovingAverage>(model, *optimizer, options.ema_decay);
@@ -257,7 +266,9 @@ absl::Status Session::Implementation::MakeOptimizer(const OptimizerKind& kind,
 }
 
 worker::StartNote Session::Implementation::OwnNote() {
-  worker::StartNote note = {.host = context->implementation().plan.host};
+  worker::StartNote note = {.facts = worker::Fingerprint(facts),
+                            .samples = worker::Fingerprint(sample_facts),
+                            .host = context->implementation().plan.host};
   if (checkpointer != nullptr) note.fence = checkpointer->fence();
   if (replicas != nullptr) note.records = replicas->Records();
   note.offer.step_time = step_time;
@@ -285,6 +296,44 @@ absl::StatusOr<std::vector<worker::StartNote>> Session::Implementation::AskWhoHa
   evaluation_is_done = most == Knows::kTraining;
   newest_fence = fence;
   return notes;
+}
+
+absl::Status Session::Implementation::CompareFacts(const std::vector<worker::StartNote>& notes) {
+  if (context->world_size() == 1) return absl::OkStatus();
+  const auto differ = [&](uint64_t worker::StartNote::*of) {
+    return notes.empty() || std::any_of(notes.begin(), notes.end(), [&](const auto& note) {
+             return note.*of != notes.front().*of;
+           });
+  };
+  if (differ(&worker::StartNote::facts)) {
+    DDPRUN_RETURN_IF_ERROR(CompareTexts(facts, "the training",
+                                        "start every rank with the same options and all of the "
+                                        "data: a Session deals the samples out"));
+  }
+  if (has_begun || !differ(&worker::StartNote::samples)) return absl::OkStatus();
+  const absl::Status alike = CompareTexts(
+      sample_facts, "what is learned from",
+      "a Session deals the samples out: every rank needs all of them, in one order; where the "
+      "program itself changes them at random, take the generator that `load` gets");
+  if (!absl::IsInvalidArgument(alike)) return alike;
+  if (context->is_main()) Notify(std::string(alike.message()));
+  return absl::OkStatus();
+}
+
+absl::Status Session::Implementation::CompareTexts(const std::vector<std::string>& texts,
+                                                   const std::string& what,
+                                                   const std::string& advice) {
+  return worker::CatchExceptions([&] {
+    Context::Implementation& own = context->implementation();
+    worker::StorePart store(absl::StrCat("models/", own.models_created++), own.store);
+    return worker::CompareModels(store,
+                                 {.rank = context->rank(),
+                                  .world_size = context->world_size(),
+                                  .timeout = own.plan.start_timeout,
+                                  .what = what,
+                                  .advice = advice},
+                                 texts);
+  });
 }
 
 absl::Status Session::Implementation::DealOut() {

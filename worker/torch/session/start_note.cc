@@ -13,8 +13,9 @@ namespace ddprun::worker {
 namespace {
 
 // Of 64 bits each, as the host has them: {what it knows, fence, host, there is a version, step,
-// epoch, epoch_samples, generation, bytes, nanoseconds of a step}, then each record's.
-constexpr size_t kNumbers = 10;
+// epoch, epoch_samples, generation, bytes, nanoseconds of a step, facts,
+// samples}, then each record's.
+constexpr size_t kNumbers = 12;
 // {generation, world_size, step, shard, bytes}.
 constexpr size_t kRecordNumbers = 5;
 
@@ -31,7 +32,9 @@ std::string EncodeStartNote(const StartNote& note) {
                                   progress.epoch_samples,
                                   static_cast<int64_t>(generation),
                                   note.offer.bytes,
-                                  absl::ToInt64Nanoseconds(note.offer.step_time)};
+                                  absl::ToInt64Nanoseconds(note.offer.step_time),
+                                  static_cast<int64_t>(note.facts),
+                                  static_cast<int64_t>(note.samples)};
   for (const RecordKey& key : note.records) {
     numbers.insert(numbers.end(), {static_cast<int64_t>(key.generation), key.world_size, key.step,
                                    key.shard, key.bytes});
@@ -51,6 +54,8 @@ std::optional<StartNote> DecodeStartNote(absl::string_view text) {
   if (numbers[0] < 0 || numbers[0] > kMost) return std::nullopt;
   StartNote note = {.knows = static_cast<StartNote::Knows>(numbers[0]),
                     .fence = static_cast<uint64_t>(numbers[1]),
+                    .facts = static_cast<uint64_t>(numbers[10]),
+                    .samples = static_cast<uint64_t>(numbers[11]),
                     .host = static_cast<uint32_t>(numbers[2]),
                     .offer = {.version = std::nullopt,
                               .bytes = numbers[8],

@@ -21,6 +21,8 @@ struct StartNote {
 
   Knows knows = Knows::kNothing;
   uint64_t fence = 0;              // of its checkpoints
+  uint64_t facts = 0;              // Fingerprint() of what all must have alike
+  uint64_t samples = 0;            // and should
   uint32_t host = 0;               // its agent's number
   StateOffer offer;                // of a state that is everybody's
   std::vector<RecordKey> records;  // that it keeps of shares

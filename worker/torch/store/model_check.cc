@@ -20,15 +20,6 @@ constexpr const char* kVerdictKey = "verdict";
 constexpr const char* kProblem = "!";
 constexpr const char* kHashes = "#";
 
-// FNV-1a, which is the same on every machine.
-uint64_t HashOf(const std::string& text) {
-  uint64_t hash = 14695981039346656037ULL;
-  for (const char byte : text) {
-    hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211ULL;
-  }
-  return hash;
-}
-
 std::string HashesOf(const std::vector<std::string>& texts) {
   std::string hashes;
   for (const std::string& text : texts) {
@@ -107,6 +98,14 @@ std::optional<Difference> AgreeOnDifference(c10d::Store& store, const ModelCheck
 
 }  // namespace
 
+uint64_t HashOf(absl::string_view bytes) {
+  uint64_t hash = 14695981039346656037ULL;
+  for (const char byte : bytes) {
+    hash = (hash ^ static_cast<unsigned char>(byte)) * 1099511628211ULL;
+  }
+  return hash;
+}
+
 absl::Status CompareModels(c10d::Store& store, const ModelCheckPlan& plan,
                            const std::vector<std::string>& texts) {
   const std::optional<Difference> difference = AgreeOnDifference(store, plan, HashesOf(texts));
@@ -119,11 +118,11 @@ absl::Status CompareModels(c10d::Store& store, const ModelCheckPlan& plan,
                                       ? absl::StrCat("'", texts[difference->index], "'")
                                       : absl::StrCat("nothing (it has ", texts.size(), ")"));
   }
-  return absl::InvalidArgumentError(absl::StrCat(
-      "the module differs between the ranks: number ", difference->index, " is ",
-      WaitFor(store, TextKey(0), plan.timeout), " on rank 0 and ",
-      WaitFor(store, TextKey(difference->rank), plan.timeout), " on rank ", difference->rank,
-      "; build the same module, with the same options, on every rank"));
+  return absl::InvalidArgumentError(
+      absl::StrCat(plan.what, " differs between the ranks: number ", difference->index, " is ",
+                   WaitFor(store, TextKey(0), plan.timeout), " on rank 0 and ",
+                   WaitFor(store, TextKey(difference->rank), plan.timeout), " on rank ",
+                   difference->rank, "; ", plan.advice));
 }
 
 void NotifyModelProblem(c10d::Store& store, uint32_t rank, const std::string& problem) {

@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 
 namespace ddprun::worker {
@@ -15,7 +16,13 @@ struct ModelCheckPlan {
   uint32_t rank = 0;
   uint32_t world_size = 1;
   absl::Duration timeout;  // for the slowest rank
+  // What the texts are of, and what helps.
+  std::string what = "the module";
+  std::string advice = "build the same module, with the same options, on every rank";
 };
+
+// FNV-1a, which is the same on every machine.
+uint64_t HashOf(absl::string_view bytes);
 
 // Compares lists of texts, such as parameters with their shapes, over all ranks through the store:
 // 8 bytes a text and rank, and the texts themselves only where they differ.
