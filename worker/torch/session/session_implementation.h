@@ -45,7 +45,6 @@ struct Session::Implementation {
   explicit Implementation(SessionOptions options_in) : settings(std::move(options_in)) {}
 
   absl::Status Connect();
-
   // Once, before training (session_setup.cc).
   absl::Status Prepare(const OptimizerKind& kind, std::vector<ParameterGroup> groups);
   absl::StatusOr<std::vector<torch::optim::OptimizerParamGroup>> Groups(
@@ -54,12 +53,8 @@ struct Session::Implementation {
   // What this rank has to tell the others, and what they then know. Not OK: a peer is gone.
   worker::StartNote OwnNote();
   absl::StatusOr<std::vector<worker::StartNote>> AskWhoHasState();
-  // INVALID_ARGUMENT, on every rank: a rank trains something else. Rank 0 says so where samples
-  // seem to differ. notes: of all, or none.
+  // INVALID_ARGUMENT, on every rank: a rank trains something else. notes: of all, or none.
   absl::Status CompareFacts(const std::vector<worker::StartNote>& notes);
-  // INVALID_ARGUMENT: they differ.
-  absl::Status CompareTexts(const std::vector<std::string>& texts, const std::string& what,
-                            const std::string& advice);
   // With ZeRO: deals state out for the ranks of this generation, which the first one makes.
   absl::Status DealOut();
   // equal: all ranks have the same parameters already.
@@ -101,7 +96,6 @@ struct Session::Implementation {
   bool DoneAt(const TrainingProgress& there) const;
 
   using Pass = worker::Pass;
-
   // In-process restarts (session_recovery.cc).
   bool SurvivesUnasked() const;
   // Whether such an error is followed by a generation in which this process can go on.
@@ -239,7 +233,8 @@ struct Session::Implementation {
   absl::Duration step_time;  // of the last one that was done; 0 = unknown
   // Of all its passes [], on the model's device; undefined before the first step.
   torch::Tensor loss;
-  bool stepped = true;  // the last step; false: it was left out
+  bool stepped = true;   // the last step; false: it was left out
+  bool stopped = false;  // after it, because all ranks were told to
 
   // Of the current batch.
   Pass pass;
@@ -248,8 +243,6 @@ struct Session::Implementation {
   // Gradients are added up here until the last backward pass, which averages them.
   std::optional<DistributedDataParallel::NoSync> no_sync;
   std::optional<ZeroOptimizer::NoSync> zero_no_sync;
-
-  bool stopped = false;
 };
 
 }  // namespace ddprun

@@ -99,6 +99,22 @@ std::string PrecisionText(const std::string& mixed_precision, const torch::nn::M
   return "fp32";
 }
 
+// INVALID_ARGUMENT, on every rank: they differ.
+absl::Status CompareTexts(Context& context, const std::vector<std::string>& texts,
+                          const std::string& what, const std::string& advice) {
+  return worker::CatchExceptions([&] {
+    Context::Implementation& own = context.implementation();
+    worker::StorePart store(absl::StrCat("models/", own.models_created++), own.store);
+    return worker::CompareModels(store,
+                                 {.rank = context.rank(),
+                                  .world_size = context.world_size(),
+                                  .timeout = own.plan.start_timeout,
+                                  .what = what,
+                                  .advice = advice},
+                                 texts);
+  });
+}
+
 }  // namespace
 
 // Where that costs a step next to nothing: a share of ZeRO's has to come back from a checkpoint,
@@ -306,34 +322,18 @@ absl::Status Session::Implementation::CompareFacts(const std::vector<worker::Sta
            });
   };
   if (differ(&worker::StartNote::facts)) {
-    DDPRUN_RETURN_IF_ERROR(CompareTexts(facts, "the training",
+    DDPRUN_RETURN_IF_ERROR(CompareTexts(*context, facts, "the training",
                                         "start every rank with the same options and all of the "
                                         "data: a Session deals the samples out"));
   }
   if (has_begun || !differ(&worker::StartNote::samples)) return absl::OkStatus();
   const absl::Status alike = CompareTexts(
-      sample_facts, "what is learned from",
+      *context, sample_facts, "what is learned from",
       "a Session deals the samples out: every rank needs all of them, in one order; where the "
       "program itself changes them at random, take the generator that `load` gets");
   if (!absl::IsInvalidArgument(alike)) return alike;
   if (context->is_main()) Notify(std::string(alike.message()));
   return absl::OkStatus();
-}
-
-absl::Status Session::Implementation::CompareTexts(const std::vector<std::string>& texts,
-                                                   const std::string& what,
-                                                   const std::string& advice) {
-  return worker::CatchExceptions([&] {
-    Context::Implementation& own = context->implementation();
-    worker::StorePart store(absl::StrCat("models/", own.models_created++), own.store);
-    return worker::CompareModels(store,
-                                 {.rank = context->rank(),
-                                  .world_size = context->world_size(),
-                                  .timeout = own.plan.start_timeout,
-                                  .what = what,
-                                  .advice = advice},
-                                 texts);
-  });
 }
 
 absl::Status Session::Implementation::DealOut() {
