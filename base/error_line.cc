@@ -7,11 +7,24 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 
 namespace ddprun {
 namespace {
 
 using Lines = std::vector<absl::string_view>;
+
+// What torch.distributed's excepthook puts before each line of a traceback, once there is a process
+// group: "[rank1]: ".
+absl::string_view WithoutRank(absl::string_view line) {
+  absl::string_view rest = line;
+  if (!absl::ConsumePrefix(&rest, "[rank")) return line;
+  const size_t digits = std::min(rest.find_first_not_of("0123456789"), rest.size());
+  rest.remove_prefix(digits);
+  if (digits == 0 || !absl::ConsumePrefix(&rest, "]:")) return line;
+  absl::ConsumePrefix(&rest, " ");
+  return rest;
+}
 
 // "ValueError: bad", "torch.cuda.OutOfMemoryError: …", "KeyboardInterrupt": a dotted name that ends
 // like Python's own exceptions, alone or before a colon. SyntaxError has no traceback above it.
@@ -62,7 +75,8 @@ bool IsOfAnInterpreter(absl::string_view line) {
 }  // namespace
 
 std::string ErrorLine(absl::string_view last_words) {
-  const Lines lines = absl::StrSplit(last_words, absl::ByAnyChar("\r\n"));
+  Lines lines = absl::StrSplit(last_words, absl::ByAnyChar("\r\n"));
+  for (absl::string_view& line : lines) line = WithoutRank(line);
   absl::string_view found;
   for (size_t i = lines.size(); i-- > 0 && found.empty();) {
     if (absl::StartsWith(lines[i], "Traceback (most recent call last)") && !EndsNothing(lines, i)) {

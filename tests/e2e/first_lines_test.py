@@ -77,6 +77,10 @@ TORCH = [
      "exited with code 1: RuntimeError: (Found no NVIDIA driver|No CUDA GPUs).*"),
     ("shapes", "import torch\ntorch.ones(2, 3) @ torch.ones(2, 3)\n",
      r"exited with code 1: RuntimeError: mat1 and mat2 shapes cannot be multiplied \(2x3 and 2x3\)"),
+    ("an exception after init_process_group", "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+     "raise ValueError('bad batch')\n", "exited with code 1: ValueError: bad batch"),
+    ("a chain of them", "import torch.distributed as dist\ndist.init_process_group('gloo')\n"
+     "try:\n    {}['x']\nexcept KeyError:\n    raise RuntimeError('no x')\n", "exited with code 1: RuntimeError: no x"),
     ("no process group", "import torch.distributed as dist\ndist.barrier()\n",
      "exited with code 1: ValueError: Default process group has not been initialized, .*"),
     ("an unknown backend", "import torch.distributed as dist\ndist.init_process_group('nosuch')\n",

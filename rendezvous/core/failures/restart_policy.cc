@@ -5,6 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/error_line.h"
 #include "base/text.h"
 #include "rendezvous/core/describe.h"
 #include "rendezvous/core/failures/first_cause.h"
@@ -201,7 +202,9 @@ bool KilledFromOutside(const WorkerFailure& failure) {
 
 std::string FailureKind(const WorkerFailure& failure) {
   return absl::StrCat(failure.exit_code, " ", failure.signal, " ", failure.start_error, " ",
-                      failure.message.substr(0, failure.message.find('\n')));
+                      failure.message.empty()
+                          ? ErrorLine(failure.stderr_tail)
+                          : failure.message.substr(0, failure.message.find('\n')));
 }
 
 }  // namespace ddprun::rendezvous

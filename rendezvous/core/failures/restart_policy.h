@@ -60,8 +60,8 @@ RestartDecision DecideRestart(const JobSpec& spec, const RestartHistory& before,
 bool KilledFromOutside(const WorkerFailure& failure);
 
 // What two failures that are alike have in common: exit code, signal, start error and the first
-// line of the message. The rank is no part of it: when all workers fail alike, which one is first
-// is chance.
+// line of the message, or else the error among the worker's last words. The rank is no part of it:
+// when all workers fail alike, which one is first is chance.
 std::string FailureKind(const WorkerFailure& failure);
 
 }  // namespace ddprun::rendezvous

@@ -32,6 +32,15 @@ TEST(ErrorLine, ATracebackThatEndedNothing) {
             "ValueError: bad");
 }
 
+// As torch.distributed prints it once there is a process group.
+TEST(ErrorLine, WithTheRankBeforeEachLine) {
+  EXPECT_EQ(ErrorLine("[rank1]: Traceback (most recent call last):\n[rank1]:   File \"t.py\", line "
+                      "5, in <module>\n[rank1]: ValueError: bad batch\n[rank1]: more of it\n"),
+            "ValueError: bad batch");
+  EXPECT_EQ(ErrorLine("[rank12]:     raise x\n[rank12]: KeyError: 'lr'\n"), "KeyError: 'lr'");
+  EXPECT_EQ(ErrorLine("[rank]: ValueError: bad\n[rank1] KeyError: 1\n"), "");
+}
+
 TEST(ErrorLine, WithoutATraceback) {
   EXPECT_EQ(ErrorLine("  File \"t.py\", line 3\n    if\n      ^\nSyntaxError: invalid syntax\n"),
             "SyntaxError: invalid syntax");

@@ -105,6 +105,10 @@ const Scenario kScenarios[] = {
      "restart 4/1000 2s", "backoff"},
     {"other words are another failure", "max=1000 crash_loop=4", "error1@1s*3 error2@1s",
      "restart 4/1000 2s", "backoff"},
+    {"so are other last words", "max=1000 crash_loop=4", "words1@1s*3 words2@1s",
+     "restart 4/1000 2s", "backoff"},
+    {"the same error among the last words", "max=1000 crash_loop=4", "words1@1s*4",
+     "failed for good", "crash_loop"},
     {"kills from outside don't count", "max=1000 crash_loop=4", "kill9@1s*9", "restart 9/1000",
      "worker_failure"},
     {"nor hide it", "max=1000 crash_loop=4", "fail3@1s*3 kill9@1s fail3@1s", "failed for good",
@@ -184,6 +188,10 @@ WorkerFailure FailureOf(absl::string_view what) {
   } else if (absl::StartsWith(what, "error")) {
     failure.exit_code = 1;
     failure.message = absl::StrCat("ValueError: ", number, "\nsecond line");
+  } else if (absl::StartsWith(what, "words")) {
+    static int epoch = 0;  // other lines don't matter
+    failure.exit_code = 1;
+    failure.stderr_tail = absl::StrCat("epoch ", ++epoch, "\n[rank1]: ValueError: ", number, "\n");
   } else {
     EXPECT_TRUE(absl::StartsWith(what, "fail") && numbered) << what;
     failure.exit_code = number;
