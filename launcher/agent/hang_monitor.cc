@@ -108,6 +108,9 @@ void HangMonitor::FillIn(rendezvous::AgentMessage& renewal) {
   body.progress = pages_->Words();
   body.step_time = step_time();
   body.time = book_->Read(loop_->Now());
+  for (const auto& [local_rank, named] : named_) {
+    body.hold_ups[local_rank] = {.lasted = Now() - named.since, .why = named.why};
+  }
 }
 
 std::string HangMonitor::page_path(uint32_t local_rank) const {
@@ -280,7 +283,7 @@ void HangMonitor::Name(uint32_t local_rank, const std::string& evidence) {
   const auto known = named_.find(local_rank);
   const bool is_known = known != named_.end() && known->second.progress == progress;
   if (is_known || !detector_->suspect(local_rank)) return Arm();
-  named_[local_rank] = {progress, now - detector_->silent(local_rank, now)};
+  named_[local_rank] = {progress, now - detector_->silent(local_rank, now), evidence};
   const pid_t pid = pids_[local_rank];
   const Witness& witness = detector_->witness(local_rank);
   std::string waits;

@@ -125,6 +125,7 @@ class HangMonitor {
   struct Named {
     uint64_t progress = 0;  // the detector's
     Instant since;          // of which it has made none
+    std::string why;
   };
   std::map<uint32_t, ProcessWait> waits_;  // as last seen, of those that may be deadlocked
   std::map<uint32_t, Named> named_;        // suspicions that were reported, by local rank

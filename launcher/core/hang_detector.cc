@@ -185,7 +185,7 @@ void HangDetector::OnWords(Instant now, const std::vector<uint64_t>& words,
 }
 
 void HangDetector::OnWord(Instant now, Worker& worker, uint64_t word) {
-  Learn(worker, now - worker.changed);
+  Learn(worker, now - worker.changed, word);
   worker.word = word;
   OnProgress(now, worker);
 }
@@ -214,7 +214,7 @@ void HangDetector::OnProgress(Instant now, Worker& worker) {
 
 // What is learned is the time between two marks that were seen: a program may mark every tenth
 // step, and steps may be shorter than the looks are apart.
-void HangDetector::Learn(Worker& worker, absl::Duration took) {
+void HangDetector::Learn(Worker& worker, absl::Duration took, uint64_t word) {
   const ProgressPhase phase = ProgressPhaseOf(worker.word);
   const bool counted = phase == ProgressPhase::kCounted;
   if (worker.word == 0 || (!counted && !IsTimed(worker)) || phase == ProgressPhase::kStart) return;
@@ -224,6 +224,9 @@ void HangDetector::Learn(Worker& worker, absl::Duration took) {
     return;
   }
   worker.times[phase].Add(took);
+  if (!counted && phase != ProgressPhase::kTrain) return;
+  const uint64_t before = ProgressStepOf(worker.word);
+  worker.pace.Add(took, std::max(ProgressStepOf(word), before) - before);
 }
 
 // ------------------------------------------------------------- suspicion
@@ -450,7 +453,7 @@ std::optional<rendezvous::HangReport> HangDetector::TakeReport() {
 
 absl::Duration HangDetector::step_time() const {
   absl::Duration longest;
-  for (const Worker& worker : workers_) longest = std::max(longest, MedianStep(worker));
+  for (const Worker& worker : workers_) longest = std::max(longest, worker.pace.Median());
   return longest;
 }
 

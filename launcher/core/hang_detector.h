@@ -39,7 +39,7 @@ struct WorkerVital {
 //   looks: words of the page         LimitsOf()              samples of /proc
 //   (NextLook, OnWords)  ──silent for longer──►  suspect  ──(NextSample, OnVitals)──► TakeReport
 //
-// Pure; one thread. Bounds: 3 × 1 KiB a worker.
+// Pure; one thread. Bounds: 4 × 3 KiB a worker.
 class HangDetector {
  public:
   HangDetector(const HangSettings& settings, uint32_t worker_count, Instant now);
@@ -113,6 +113,7 @@ class HangDetector {
     Instant lived;    // last sign of life, or its start
     bool first_step_seen = false;
     std::map<ProgressPhase, StepTimes> times;
+    StepPace pace;
     bool suspect = false;
     Witness witness;
     bool stays_inside = false;  // the last two witnesses named the same collective
@@ -138,7 +139,7 @@ class HangDetector {
   void OnWord(Instant now, Worker& worker, uint64_t word);
   void OnCollectives(Instant now, Worker& worker, uint64_t begun);
   void OnProgress(Instant now, Worker& worker);
-  void Learn(Worker& worker, absl::Duration took);
+  void Learn(Worker& worker, absl::Duration took, uint64_t word);
   void Suspect(Instant now);
   void TakeVital(Instant now, Worker& worker, const WorkerVital& vital);
   bool Lives(const Worker& worker, const WorkerVital& vital) const;

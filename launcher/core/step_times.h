@@ -40,6 +40,23 @@ class StepTimes {
   uint64_t seen_ = 0;
 };
 
+// How long steps take, which may be shorter than the looks at them are apart: what is added is
+// gathered over a quarter of a second, so that a look that sees two steps, or came just before one,
+// doesn't count as long as it took. For people, and for what is planned in steps.
+// Pure; one thread.
+class StepPace {
+ public:
+  // `count` steps took `together`.
+  void Add(absl::Duration together, uint64_t count);
+  // Zero when too little was seen.
+  absl::Duration Median() const { return times_.Median(); }
+
+ private:
+  StepTimes times_;
+  absl::Duration gathered_;
+  uint64_t gathered_steps_ = 0;
+};
+
 // What a worker may take in a phase.
 struct PhaseLimits {
   absl::Duration suspect;  // without a mark for so long: look closer

@@ -84,6 +84,11 @@ std::string NodeText(const NodeStatus& node, StatusDetail detail) {
       absl::StrFormat("  %5s  %-28s %-12s %7d  %8s  %-14s %7s  %-12s %s\n", rank, node.node_id(),
                       node.state(), node.worker_count(), TimeText(node.silent_ms()),
                       StepsText(node), RateText(node), PhasesText(node), node.address());
+  for (const WorkerStatus& worker : node.workers()) {
+    if (!worker.has_hold_up()) continue;
+    absl::StrAppend(&text, "         rank ", worker.rank(), " holds up the job for ",
+                    TimeText(worker.hold_up().lasted_ms()), ": ", worker.hold_up().why(), "\n");
+  }
   const std::string gpus = GpuListText(node);
   if (!gpus.empty()) absl::StrAppend(&text, "         GPU ", gpus, "\n");
   if (node.has_warm()) absl::StrAppend(&text, "         warm: ", WarmText(node), "\n");

@@ -37,13 +37,14 @@ struct Row {
 // What a row's state says, the worst first, and how much it stands out. `lag`: of its worker.
 void NoteState(const NodeStatus& node, const std::string& phase, const std::string& lag, Row* row) {
   const bool is_silent = node.lag() == "silent";
+  const bool holds_up = lag == "holds up";
   row->lags = !lag.empty() || node.lag() == "slow";
   row->state = phase;
   if (row->lags) row->state = lag.empty() ? node.lag() : lag;
   if (is_silent) row->state = node.lag();
   if (row->gpus.lost > 0) row->state = "GPU lost";
-  const bool is_bad = row->gpus.lost > 0 || is_silent || node.state() == "unreachable" ||
-                      node.state() == "quarantined";
+  const bool is_bad = row->gpus.lost > 0 || is_silent || holds_up ||
+                      node.state() == "unreachable" || node.state() == "quarantined";
   row->tone = is_bad ? TopTone::kBad : row->lags ? TopTone::kWarning : TopTone::kPlain;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -40,6 +41,7 @@ struct Renewal {
   std::vector<GpuUse> gpus = {};     // for people who watch; none = nothing new
   std::optional<WarmUse> warm = {};  // for people who watch; nullopt = without --warm
   bool can_rejoin = false;           // its workers go on in their processes when a node is lost
+  std::map<uint32_t, HoldUp> hold_ups = {};  // for people who watch; by local rank
 };
 
 struct Heartbeat {

@@ -148,6 +148,14 @@ struct WarmUse {
   friend bool operator==(const WarmUse&, const WarmUse&) = default;
 };
 
+// A worker that is suspected to hold up the job (proto HoldUp).
+struct HoldUp {
+  absl::Duration lasted;
+  std::string why;
+
+  friend bool operator==(const HoldUp&, const HoldUp&) = default;
+};
+
 // How a generation began, of all its nodes with --warm on.
 struct WarmStart {
   uint32_t warm_workers = 0;  // with those that are cold above zero

@@ -2,6 +2,7 @@
 #define DDPRUN_RENDEZVOUS_CORE_VIEWS_H_
 
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -28,7 +29,8 @@ struct NodeView {
   uint32_t base_rank = 0;  // with a group rank: global rank of its local rank 0
   std::vector<GpuUse> gpus;
   absl::Duration gpus_age;
-  std::optional<WarmUse> warm;  // as in Renewal
+  std::optional<WarmUse> warm;          // as in Renewal
+  std::map<uint32_t, HoldUp> hold_ups;  // by local rank; as of progress_age ago
 };
 
 // A machine that was drained, and may not join (proto DrainedNode).

@@ -11,6 +11,7 @@ function troubleOf(node) {
   if (["unreachable", "quarantined"].includes(node.state)) return [5, node.state];
   if (gpusOf(node).some(gpu => gpu.lost)) return [4, "GPU lost"];
   if (node.lag === "silent") return [3, "silent"];
+  if (node.lag === "holds up") return [3, "holds up"];
   if (node.workers.some(worker => worker.lag === "behind")) return [2, "behind"];
   if (node.lag === "slow") return [1, "slow"];
   return [0, ""];
@@ -34,12 +35,12 @@ function sortNodes(nodes) {
 function rankState(node, worker, gpu) {
   if (gpu && gpu.lost) return "GPU lost";
   if (node.lag === "silent") return "silent";
-  return worker.lag || node.lag || worker.phase;
+  return worker.lag || (node.lag === "slow" ? node.lag : worker.phase);
 }
 
 function kindOfState(state) {
   if (["running", "succeeded", "train", "evaluation", "checkpoint", "done"].includes(state)) return "good";
-  if (["unreachable", "quarantined", "silent", "GPU lost"].includes(state)) return "bad";
+  if (["unreachable", "quarantined", "silent", "GPU lost", "holds up"].includes(state)) return "bad";
   return "wait";
 }
 
@@ -148,7 +149,7 @@ class NodeTable {
     const row = this._row(node.node_id, used, "node");
     const many = node.workers.length > 1;
     const [trouble, why] = troubleOf(node);
-    const open = many && (this._chosen.get(node.node_id) ?? (unfolds && ["behind", "GPU lost"].includes(why)));
+    const open = many && (this._chosen.get(node.node_id) ?? (unfolds && ["behind", "holds up", "GPU lost"].includes(why)));
     const [ranks, name, state, step, rate, gpus, silent, address] = row.children;
     row.classList.toggle("look", trouble > 0);
     this._showRanks(ranks, node, many, open);
@@ -157,7 +158,7 @@ class NodeTable {
     const lone = node.workers.length === 1 && node.state === "running" && isMarked(node.workers[0]);
     badgeIn(state, why || (lone && node.workers[0].phase !== "train" ? node.workers[0].phase : node.state));
     const behind = behindOf(node);
-    const lags = node.workers.some(worker => worker.lag);
+    const lags = node.workers.some(worker => worker.lag === "behind");
     setText(step, stepText(node.workers) + (lags ? `, ${behind} behind` : ""));
     step.classList.toggle("lags", lags);
     this._showRate(rate, node, fastest);
@@ -200,8 +201,8 @@ class NodeTable {
     const row = this._row(`${node.node_id} ${worker.rank}`, used, "rank");
     const [rank, , state, step, , gpus] = row.children;
     setText(rank, worker.rank);
-    setText(step, isMarked(worker) ? worker.step + (worker.lag ? `, ${worker.behind} behind` : "") : "–");
-    step.classList.toggle("lags", worker.lag !== "");
+    setText(step, isMarked(worker) ? worker.step + (worker.lag === "behind" ? `, ${worker.behind} behind` : "") : "–");
+    step.classList.toggle("lags", worker.lag === "behind");
     // GPUs and ranks go together where there are as many of one as of the other.
     const own = gpusOf(node).length === node.worker_count ? gpusOf(node)[node.workers.indexOf(worker)] : undefined;
     setText(gpus, own ? gpuText(own) : "");

@@ -1,4 +1,5 @@
 #include <algorithm>
+#include <map>
 #include <set>
 #include <utility>
 
@@ -215,6 +216,17 @@ std::optional<WarmUse> ReadWarm(FieldChecker* checker, const v1::Renewal& proto)
       .why_cold = checker->Text("renewal.warm.why_cold", warm.why_cold(), kNameBytesMax)};
 }
 
+std::map<uint32_t, HoldUp> ReadHoldUps(FieldChecker* checker, const v1::Renewal& proto) {
+  std::map<uint32_t, HoldUp> hold_ups;
+  for (const auto& [local_rank, hold_up] : proto.hold_ups()) {
+    checker->Number("renewal.hold_ups", local_rank, 0, kWorkersPerNodeMax - 1);
+    hold_ups[local_rank] = {
+        .lasted = absl::Milliseconds(hold_up.lasted_ms()),
+        .why = checker->Text("renewal.hold_ups.why", hold_up.why(), kNameBytesMax)};
+  }
+  return hold_ups;
+}
+
 Renewal ReadRenewal(FieldChecker* checker, const v1::Renewal& proto) {
   const int count = proto.progress_size();
   checker->Require(
@@ -226,7 +238,8 @@ Renewal ReadRenewal(FieldChecker* checker, const v1::Renewal& proto) {
           .time = ReadNodeTime(checker, proto.has_time(), "renewal.time", proto.time()),
           .gpus = ReadGpus(checker, proto),
           .warm = ReadWarm(checker, proto),
-          .can_rejoin = proto.can_rejoin()};
+          .can_rejoin = proto.can_rejoin(),
+          .hold_ups = ReadHoldUps(checker, proto)};
 }
 
 // Must come before all other checks: what the fields of another major mean is unknown.

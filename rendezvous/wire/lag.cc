@@ -42,16 +42,23 @@ double PositionOf(const v1::NodeStatus& node, const v1::WorkerStatus& worker) {
   return static_cast<double>(worker.step()) + (moves ? age * RateOf(node) : 0);
 }
 
+bool HoldsUp(const v1::NodeStatus& node) {
+  return std::any_of(node.workers().begin(), node.workers().end(),
+                     [](const v1::WorkerStatus& worker) { return worker.has_hold_up(); });
+}
+
 void NoteNode(double median, double furthest, v1::NodeStatus* node) {
   const double rate = RateOf(*node);
   node->clear_lag();
   if (rate > 0 && rate < kSlowRate * median) node->set_lag("slow");
+  if (HoldsUp(*node)) node->set_lag("holds up");
   if (node->silent_ms() >= kSilentMs) node->set_lag("silent");
   for (v1::WorkerStatus& worker : *node->mutable_workers()) {
     const double behind =
         IsMarked(worker) ? std::min(furthest - PositionOf(*node, worker), kBehindMax) : 0;
     worker.set_behind(static_cast<uint64_t>(std::llround(behind)));
     worker.set_lag(behind > kStepsBehind && behind > rate ? "behind" : "");
+    if (worker.has_hold_up()) worker.set_lag("holds up");
   }
 }
 
@@ -66,6 +73,9 @@ void NoteLag(v1::JobStatus* job) {
     }
   }
   for (v1::NodeStatus& node : *job->mutable_nodes()) NoteNode(median, furthest, &node);
+  // Others wait for it: nobody takes steps now.
+  if (std::none_of(job->nodes().begin(), job->nodes().end(), HoldsUp)) return;
+  for (v1::NodeStatus& node : *job->mutable_nodes()) node.clear_step_us();
 }
 
 }  // namespace ddprun::rendezvous

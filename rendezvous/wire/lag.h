@@ -5,7 +5,7 @@
 
 namespace ddprun::rendezvous {
 
-// Fills in which ranks are behind, and which nodes are slow or silent: NodeStatus.lag,
+// Fills in who holds up the job, is behind, slow or silent: NodeStatus.lag,
 // WorkerStatus.behind and WorkerStatus.lag. The one rule of `ddprun top`, the page and programs.
 // Requires: all nodes of the job are there, because they are compared. Pure; threads: any.
 void NoteLag(v1::JobStatus* job);

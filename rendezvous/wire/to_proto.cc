@@ -226,6 +226,10 @@ void Write(const WarmUse& warm, v1::WarmStatus* proto) {
   proto->set_why_cold(CutText(warm.why_cold, kNameBytesMax));
 }
 
+uint64_t MillisecondsOf(absl::Duration duration) {
+  return static_cast<uint64_t>(absl::ToInt64Milliseconds(std::max(duration, absl::ZeroDuration())));
+}
+
 void Write(const Renewal& renewal, v1::Renewal* proto) {
   proto->set_nonce(renewal.nonce);
   proto->mutable_progress()->Assign(renewal.progress.begin(), renewal.progress.end());
@@ -234,10 +238,11 @@ void Write(const Renewal& renewal, v1::Renewal* proto) {
   WriteGpus(renewal.gpus, proto->mutable_gpus());
   if (renewal.warm.has_value()) Write(*renewal.warm, proto->mutable_warm());
   proto->set_can_rejoin(renewal.can_rejoin);
-}
-
-uint64_t MillisecondsOf(absl::Duration duration) {
-  return static_cast<uint64_t>(absl::ToInt64Milliseconds(std::max(duration, absl::ZeroDuration())));
+  for (const auto& [local_rank, hold_up] : renewal.hold_ups) {
+    v1::HoldUp& told = (*proto->mutable_hold_ups())[local_rank];
+    told.set_lasted_ms(ToMillisecondsOrZero(hold_up.lasted));
+    told.set_why(CutText(hold_up.why, kNameBytesMax));
+  }
 }
 
 void WriteWorkers(const NodeView& node, v1::NodeStatus* proto) {
@@ -246,6 +251,11 @@ void WriteWorkers(const NodeView& node, v1::NodeStatus* proto) {
     worker->set_rank(node.base_rank + static_cast<uint32_t>(i));
     worker->set_phase(ProgressPhaseName(ProgressPhaseOf(node.progress[i])));
     worker->set_step(ProgressStepOf(node.progress[i]));
+    const auto hold_up = node.hold_ups.find(static_cast<uint32_t>(i));
+    if (hold_up == node.hold_ups.end()) continue;
+    worker->mutable_hold_up()->set_lasted_ms(
+        ToMillisecondsOrZero(hold_up->second.lasted + node.progress_age));
+    worker->mutable_hold_up()->set_why(hold_up->second.why);
   }
   if (node.progress.empty()) return;
   proto->set_progress_age_ms(MillisecondsOf(node.progress_age));

@@ -1,5 +1,6 @@
 #!/usr/bin/env python3
-"""`ddprun top` on a terminal (docs/STATUS.md): what it draws, its keys, and that it leaves the terminal as it was."""
+"""`ddprun top` on a terminal (docs/STATUS.md): what it draws, its keys, and that it leaves the terminal as it was. And who holds up
+a job, in all that shows one."""
 
 import os
 import signal
@@ -10,7 +11,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import DDPRUN, PATIENCE, SLOW  # noqa: E402
+from bed import DDPRUN, PATIENCE, SLOW, read_until  # noqa: E402
 from status_test import StatusTestCase  # noqa: E402
 from terminal import Terminal  # noqa: E402
 
@@ -120,6 +121,35 @@ class Top(StatusTestCase):
                                 capture_output=True, text=True, check=False, timeout=60 * SLOW)
         self.assertEqual((1, ""), (result.returncode, result.stdout))
         self.assertIn("ddprun status --watch 1", result.stderr)
+        self.stop()
+
+
+class HoldUp(StatusTestCase):
+    def test_a_rank_that_holds_up_the_job_is_shown_until_it_goes_on(self):
+        self.start_job()
+        self.wait_for_step(int(300 * SLOW))
+
+        def held_up(job):
+            return [worker["rank"] for node in job["nodes"] for worker in node["workers"] if worker["lag"] == "holds up"]
+        self.assertEqual([], held_up(self.job()))
+        watch = subprocess.Popen([DDPRUN, "status", "--rdzv_endpoint", f"127.0.0.1:{self.port}", "--watch", "0.2"],
+                                 stdout=subprocess.PIPE)
+        self.addCleanup(watch.wait)
+        self.addCleanup(watch.stdout.close)
+        self.addCleanup(watch.kill)
+        self.bed.signal_workers(self.bed.workers(1, 4)[3:], signal.SIGSTOP)
+        read_until(watch.stdout, rb"\n {9}rank 3 holds up the job for [\d.]+ m?s: stopped by a signal; others are at step \d+\n",
+                   PATIENCE)
+        job = self.job()
+        self.assertEqual([3], held_up(job))
+        node, = [node for node in job["nodes"] if node["lag"] == "holds up"]
+        self.assertEqual([0, 0], [each["step_us"] for each in job["nodes"]])
+        self.assertIn("stopped by a signal", node["workers"][1]["hold_up"]["why"])
+        self.assertGreater(node["workers"][1]["hold_up"]["lasted_ms"], 0)
+        self.assertRegex(self.get("metrics")[0], r'(?m)^ddprun_node_lag{run_id="job7",node="[^"]+",lag="holds up"} 1$')
+        self.bed.signal_workers(self.bed.workers(1, 4)[3:], signal.SIGCONT)
+        self.wait_for_job(lambda job: not held_up(job) and all(node["step_us"] > 0 for node in job["nodes"]), "that it goes on")
+        self.assertNotIn("holds up", self.status().stdout)
         self.stop()
 
 

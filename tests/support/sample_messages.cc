@@ -127,7 +127,8 @@ std::vector<AgentMessage> SampleAgentMessages() {
                               .saved = absl::Milliseconds(1800),
                               .parked_bytes = uint64_t{200} << 20,
                               .why_cold = "memory is short"},
-              .can_rejoin = true},
+              .can_rejoin = true,
+              .hold_ups = {{1, {.lasted = absl::Milliseconds(4100), .why = "it sleeps"}}}},
       0);
   add(WorkersStarted{}, 1);
   add(WorkerFailed{SampleFailure()}, 2);

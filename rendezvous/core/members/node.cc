@@ -16,6 +16,7 @@ bool NodeTold::TakeProgress(Instant now, const Renewal& renewal, uint32_t worker
   step_time = renewal.step_time;
   progress_at = now;
   can_rejoin = renewal.can_rejoin;
+  hold_ups = renewal.hold_ups;
   return true;
 }
 
@@ -133,6 +134,7 @@ void Node::BecomeMember(uint32_t rank) {
   DDPRUN_CHECK(!group_rank && cleaning == Generation(), id.value());
   group_rank = rank;
   told.progress.clear();
+  told.hold_ups.clear();
   told.can_rejoin = false;
   idle_nonce = 0;  // an answer to it would speak of the last generation
   standby.reset();
@@ -142,6 +144,7 @@ void Node::BecomeWaiting() {
   Settle();
   group_rank.reset();
   told.progress.clear();
+  told.hold_ups.clear();
   told.can_rejoin = false;
 }
 

@@ -3,6 +3,7 @@
 
 #include <algorithm>
 #include <cstdint>
+#include <map>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,7 @@ struct NodeTold {
   std::vector<GpuUse> gpus;
   Instant gpus_at;
   std::optional<WarmUse> warm;
+  std::map<uint32_t, HoldUp> hold_ups;  // by local rank; none without progress
 
   // Takes what a renewal of the live generation tells. Renewals over connections for heartbeats
   // tell nothing: false.

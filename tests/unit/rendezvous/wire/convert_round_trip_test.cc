@@ -192,7 +192,8 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
                                    .cold_workers = 2,
                                    .saved = absl::Milliseconds(3),
                                    .parked_bytes = 4,
-                                   .why_cold = "memory is short"}};
+                                   .why_cold = "memory is short"},
+                   .hold_ups = {{0, {.lasted = absl::Milliseconds(900), .why = "it sleeps"}}}};
   node.info.hostname = "host0";
   node.info.address = "10.0.0.1";
   node.info.store_address = "10.0.0.1:7000";
@@ -228,6 +229,17 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
   EXPECT_EQ(proto.nodes(0).silent_ms(), 120U);
   EXPECT_FALSE(proto.nodes(1).has_group_rank());
   EXPECT_EQ(proto.nodes(1).silent_ms(), 0U);
+}
+
+TEST(ToProto, AHoldUpHasLastedSinceItWasTold) {
+  JobView view;
+  view.nodes = {{.progress = {1, 1},
+                 .progress_age = absl::Milliseconds(30),
+                 .hold_ups = {{1, {.lasted = absl::Milliseconds(900), .why = "it sleeps"}}}}};
+  const v1::JobStatus proto = ToProto(view);
+  EXPECT_FALSE(proto.nodes(0).workers(0).has_hold_up());
+  EXPECT_EQ(proto.nodes(0).workers(1).hold_up().lasted_ms(), 930U);
+  EXPECT_EQ(proto.nodes(0).workers(1).hold_up().why(), "it sleeps");
 }
 
 TEST(ToProto, StatusTellsWhatAGenerationWas) {

@@ -74,6 +74,20 @@ TEST(NoteLag, SilentIsWorseThanSlow) {
   EXPECT_EQ(job.nodes(1).lag(), "silent");
 }
 
+TEST(NoteLag, WhoHoldsUpTheJobIsNamedAndNobodyTakesSteps) {
+  v1::JobStatus job;
+  AddNode(100'000, {500, 500}, &job);
+  AddNode(100'000, {500, 470}, &job)->mutable_workers(1)->mutable_hold_up()->set_why("sleeps");
+  EXPECT_EQ(Lags(job), (std::vector<std::string>{"", "", "", "holds up"}));
+  NoteLag(&job);
+  EXPECT_EQ(job.nodes(0).lag(), "");
+  EXPECT_EQ(job.nodes(1).lag(), "holds up");
+  EXPECT_EQ(job.nodes(0).step_us(), 0U);
+  job.mutable_nodes(1)->set_silent_ms(2500);
+  NoteLag(&job);
+  EXPECT_EQ(job.nodes(1).lag(), "silent");
+}
+
 TEST(NoteLag, WhoMarksNothingIsNotBehind) {
   v1::JobStatus job;
   AddNode(0, {500, 0}, &job)->mutable_workers(1)->set_phase("unmarked");
