@@ -30,6 +30,8 @@ namespace {
 
 using rendezvous::Generation;
 
+// How long an agent waits, when all is over, for a home folder that takes no record of it.
+constexpr absl::Duration kKeptLimit = absl::Milliseconds(200);
 // Of lines that a console has not taken; what is more is lost.
 constexpr size_t kConsoleBytesMax = 1 << 20;
 
@@ -111,6 +113,7 @@ int Agent::Run() {
   loop_->Post([this] { StartEndpoint(); });  // what fails in there ends a loop that runs
   loop_->Run();
   DDPRUN_CHECK(exit_.has_value(), "the loop ends with an exit status");
+  if (end_kept_ != nullptr) end_kept_->WaitForNotificationWithTimeout(kKeptLimit);
   return exit_->status;
 }
 

@@ -1,6 +1,8 @@
 #include <memory>
 #include <utility>
 
+#include "absl/time/clock.h"
+#include "base/clock.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/end_report.h"
 
@@ -16,6 +18,7 @@ constexpr absl::Duration kConsoleLimit = absl::Seconds(2);
 void Agent::Do(const Exit& effect) {
   exit_ = effect;
   WriteEndFiles(plan_, node_id_, *exit_);
+  KeepEnd();
   Write("agent_exit", {{"status", exit_->status}});
   if (side_channels_ != nullptr) side_channels_->OnExit(!effect.verdict.has_value());
   workers_->set_on_drained([this] { ContinueEnd(); });
@@ -25,6 +28,15 @@ void Agent::Do(const Exit& effect) {
     left_service_ = true;
     ContinueEnd();
   });
+}
+
+// What no worker ran for, and no service has judged, was no job.
+void Agent::KeepEnd() {
+  if (plan_.preflight == Preflight::kTest) return;
+  if (!exit_->verdict.has_value() && supervisor_->generation() == rendezvous::Generation()) return;
+  EndedJob job = EndedJobOf(plan_, node_id_, *exit_, MonotonicNow() - began_, /*now=*/absl::Now());
+  if (KeepsLogs()) job.logs = log_folders_.folder();
+  end_kept_ = KeepEndedJob(std::move(job), supervisor_->term().value());
 }
 
 // Output that a slow console has not taken yet is not lost, unless a signal has asked for the end:
