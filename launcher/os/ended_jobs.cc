@@ -19,7 +19,6 @@
 #include "base/text.h"
 #include "launcher/core/environment.h"
 #include "launcher/machine/host_probe.h"
-#include "launcher/os/folders.h"
 #include "launcher/os/text_files.h"
 
 namespace ddprun::launcher {
@@ -30,6 +29,8 @@ using Json = nlohmann::ordered_json;
 constexpr size_t kFileBytesMax = 1 << 16;
 constexpr size_t kTextBytesMax = 2000;
 constexpr size_t kNameBytesMax = 40;  // of a run id in a file's name
+// .local/state/ddprun/ended: a home that isn't there, as that of user nobody, is not made.
+constexpr int kFoldersMade = 4;
 constexpr char kSuffix[] = ".json";
 constexpr int64_t kLastMs = 253'402'300'799'999;  // of the year 9999
 
@@ -79,6 +80,14 @@ std::vector<std::filesystem::path> FilesIn(const std::string& folder) {
   return files;
 }
 
+// Makes a folder, and at most so many in all of those on the way to it. What can't be made is
+// missed by who writes into it.
+void MakeFolder(const std::string& path, int missing_max) {
+  if (mkdir(path.c_str(), 0700) == 0 || errno != ENOENT || missing_max == 1) return;
+  MakeFolder(path.substr(0, path.rfind('/')), missing_max - 1);
+  mkdir(path.c_str(), 0700);
+}
+
 void RemoveOldest(const std::string& folder) {
   std::vector<std::filesystem::path> files = FilesIn(folder);
   if (files.size() <= kEndedJobsMax) return;
@@ -109,10 +118,7 @@ std::string EndedJobsFolder() {
 // what an agent knew that ended without one. A service that serves many jobs may have had another
 // job of that run id: its record is set aside first, under the time at which it ended.
 absl::Status RecordEndedJob(const std::string& folder, EndedJob job, uint64_t term) {
-  DDPRUN_RETURN_IF_ERROR(MakeFolders(folder.substr(0, folder.rfind('/'))));
-  if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
-    return ErrnoStatus(errno, absl::StrCat("create directory '", folder, "'"));
-  }
+  MakeFolder(folder, kFoldersMade);
   const std::string path = absl::StrCat(folder, "/", FileName(job.run_id, term));
   if (const auto former = ReadEndedJob(path + kSuffix); former.has_value()) {
     const bool had_verdict = !former->rule.empty();
