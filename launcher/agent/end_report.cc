@@ -229,13 +229,14 @@ void WriteEndFiles(const LaunchPlan& plan, const std::string& node_id, const Exi
 EndedJob EndedJobOf(const LaunchPlan& plan, const std::string& node_id, const Exit& exit,
                     absl::Duration lasted, absl::Time now) {
   const Verdict verdict = exit.verdict.value_or(Verdict());
-  const bool by_signal = !exit.verdict.has_value() && exit.signal != 0;
+  const std::string why =
+      !exit.why.empty() || exit.signal == 0 ? exit.why : SignalName(exit.signal);
+  const std::string left = why.empty() ? "" : absl::StrCat("this node left the job: ", why);
   return {.run_id = plan.job.run_id,
           .description = plan.job.description,
           .outcome = OutcomeName(exit),
           .status = exit.status,
-          .reason = by_signal ? absl::StrCat("this node left the job on ", SignalName(exit.signal))
-                              : ReasonOf(exit),
+          .reason = exit.verdict.has_value() ? verdict.reason : left,
           .rule = verdict.rule,
           .generation = static_cast<int64_t>(verdict.generation.value()),
           .restart_count = verdict.restart_count,
