@@ -48,7 +48,8 @@ def run_ctest(suites, build, names, jobs):
     said = []
     # No job of a test leaves a record of its end in the user's home.
     environment = {**os.environ, "XDG_STATE_HOME": "/dev/null"}
-    with subprocess.Popen(command, cwd=build, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True) as child:
+    with subprocess.Popen(command, cwd=build, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
+                          text=True) as child:
         for line in child.stdout:
             said.append(line)
             ended = re.match(r" *(\d+)/(\d+) Test +#\d+: (\S+) \.*(.*?) +([\d.]+) sec$", line.rstrip())

@@ -47,8 +47,8 @@ class EndedTestCase(BedTestCase):
         return agent
 
     def start(self, name, script, *options, env=None):
-        return self.bed.run(name.replace("/", "-"), ["--nnodes", 1, "--rdzv_id", name, *options, "--event_log", self.bed.events.path,
-                                   "--no_python", "sh", "-c", script], env=env)
+        options = ("--nnodes", 1, "--rdzv_id", name, *options, "--event_log", self.bed.events.path)
+        return self.bed.run(name.replace("/", "-"), [*options, "--no_python", "sh", "-c", script], env=env)
 
     def running(self, name, *options, count=1):
         agent = self.start(name, "exec sleep 1000", *options)
@@ -68,7 +68,8 @@ class Records(EndedTestCase):
         self.assertLessEqual(job["began_ms"], job["ended_ms"])
         self.assertRegex(job["ended_at"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
         text = self.ask("status", "--ended")
-        self.assertRegex(text, r"^job job7: succeeded [\d.]+ \w+ ago, ran for [^,]+, exit status 0, restarts 0 of 0\n  sh -c exit 0 ")
+        self.assertRegex(
+            text, r"^job job7: succeeded [\d.]+ \w+ ago, ran for [^,]+, exit status 0, restarts 0 of 0\n  sh -c exit 0 ")
         self.assertNotIn("every rank", text)
         for path in (self.folder, os.path.join(self.folder, self.files()[0])):
             self.assertEqual(0, stat.S_IMODE(os.stat(path).st_mode) & 0o077, path)
@@ -137,15 +138,18 @@ class Records(EndedTestCase):
         (job,) = self.ended("--rdzv_id", "a/b c")
         self.assertEqual("a/b c", job["run_id"])
         text = self.ask("status", "--ended", "--rdzv_id", "first")
-        self.assertRegex(text, r"\A(?s:job first: .*every rank .* \(rule all_succeeded\)\n  began \d{4}-.*, as node \S+ had it\n)\Z")
+        self.assertRegex(
+            text, r"\A(?s:job first: .*every rank .* \(rule all_succeeded\)\n  began \d{4}-.*, as node \S+ had it\n)\Z")
         self.assertEqual(text.splitlines()[-1], self.ask("status", "--ended", "-o", "wide").splitlines()[-1])
-        self.assertIn("no job 'other' of yours is known to have ended", self.ask("status", "--ended", "--rdzv_id", "other", status=1))
+        said = self.ask("status", "--ended", "--rdzv_id", "other", status=1)
+        self.assertIn("no job 'other' of yours is known to have ended", said)
 
     def test_status_points_at_it(self):
         self.assertNotIn("--ended", self.ask("status", status=1))
         self.job("job7", "exit 3", status=1)
         said = self.ask("status", status=1)
-        self.assertRegex(said, r"\Addprun: error: no job of yours runs .*; job 'job7' failed [\d.]+ \w+ ago \(see ddprun status --ended\)\n\Z")
+        self.assertRegex(said, r"\Addprun: error: no job of yours runs .*; job 'job7' failed [\d.]+ \w+ ago "
+                               r"\(see ddprun status --ended\)\n\Z")
         self.assertNotIn("--ended", self.ask("status", "--rdzv_id", "other", status=1))
         self.assertIn("job 'job7' failed", self.ask("status", "--rdzv_id", "job7", status=1))
 
@@ -187,8 +191,9 @@ class NoRecords(EndedTestCase):
                 os.chown(base, 65534, 65534)
         for mode, records in ((0o500, 0), (0o700, 1)):
             os.chmod(self.folder, mode)
-            agent = self.bed.start_process(f"mode{mode:o}", [*prefix, DDPRUN, "--standalone", "--no_python", "sh", "-c", "exit 3"],
-                                           env=self.bed.environment, output=self.bed.path(f"mode{mode:o}.out"))
+            command = [*prefix, DDPRUN, "--standalone", "--no_python", "sh", "-c", "exit 3"]
+            agent = self.bed.start_process(f"mode{mode:o}", command, env=self.bed.environment,
+                                           output=self.bed.path(f"mode{mode:o}.out"))
             self.assert_status(1, agent)
             self.assertIn("the job failed", agent.text())
             self.assertEqual(records, len(self.files()))
@@ -232,12 +237,12 @@ class Service(EndedTestCase):
         self.meet = ("--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{self.port}", "--rdzv_conf", "is_host=0", *options)
         return service
 
-    def metrics(self):
-        with urllib.request.urlopen(self.url + "metrics", timeout=10 * SLOW) as answer:
+    def get(self, path):
+        with urllib.request.urlopen(self.url + path, timeout=10 * SLOW) as answer:
             return answer.read().decode()
 
     def counts(self):
-        lines = re.findall(r'^ddprun_jobs_ended_total\{outcome="(\w+)"\} (\d+)$', self.metrics(), re.MULTILINE)
+        lines = re.findall(r'^ddprun_jobs_ended_total\{outcome="(\w+)"\} (\d+)$', self.get("metrics"), re.MULTILINE)
         return {name: int(number) for name, number in lines}
 
     def test_jobs_are_counted_by_their_outcome(self):
@@ -252,10 +257,11 @@ class Service(EndedTestCase):
         self.assert_status(1, agent)
         wanted = {**nothing, "succeeded": 2, "failed": 1, "stopped": 1}
         self.bed.wait(lambda: self.counts() == wanted, "all four are counted", alive=[service])
-        self.assertEqual([("failed", 1), ("stopped", 1), ("succeeded", 2)], sorted(
-            (each["outcome"], each["jobs"]) for each in json.load(urllib.request.urlopen(self.url + "api/v1/status"))["jobs_ended"]))
+        told = json.loads(self.get("api/v1/status"))["jobs_ended"]
+        self.assertEqual({"failed": 1, "stopped": 1, "succeeded": 2}, {each["outcome"]: each["jobs"] for each in told})
         if PROMTOOL is not None:
-            checked = subprocess.run([PROMTOOL, "check", "metrics"], input=self.metrics(), capture_output=True, text=True, check=False)
+            checked = subprocess.run([PROMTOOL, "check", "metrics"], input=self.get("metrics"), capture_output=True, text=True,
+                                     check=False)
             self.assertEqual(("", 0), (checked.stdout + checked.stderr, checked.returncode))
 
     def test_a_run_id_may_come_again(self):
