@@ -22,7 +22,8 @@ PROMTOOL = shutil.which("promtool", path=os.path.join(CACHE, "promtool")) or shu
 class EndedTestCase(BedTestCase):
     def setUp(self):
         super().setUp()
-        # Of all jobs of this machine, commands find this test's alone.
+        # Commands find other tests' jobs in /tmp, too: this one's is asked for by its name.
+        self.name = f"job-{os.path.basename(self.bed.folder)}"
         os.mkdir(self.bed.path("run"), 0o700)
         os.mkdir(self.bed.path("home"))
         self.bed.environment.update(TMPDIR=self.bed.path("run"), XDG_RUNTIME_DIR=self.bed.path("run"),
@@ -61,21 +62,21 @@ class EndedTestCase(BedTestCase):
 
 class Records(EndedTestCase):
     def test_one_that_succeeded(self):
-        self.job("job7", "exit 0")
+        self.job(self.name, "exit 0")
         (job,) = self.ended()
-        self.assertEqual(("job7", "succeeded", 0, 0, 1), tuple(job[name] for name in (
+        self.assertEqual((self.name, "succeeded", 0, 0, 1), tuple(job[name] for name in (
             "run_id", "outcome", "status", "restart_count", "generation")))
         self.assertLessEqual(job["began_ms"], job["ended_ms"])
         self.assertRegex(job["ended_at"], r"^\d{4}-\d\d-\d\dT\d\d:\d\d:\d\d\.\d{3}Z$")
         text = self.ask("status", "--ended")
         self.assertRegex(
-            text, r"^job job7: succeeded [\d.]+ \w+ ago, ran for [^,]+, exit status 0, restarts 0 of 0\n  sh -c exit 0 ")
+            text, rf"^job {self.name}: succeeded [\d.]+ \w+ ago, ran for [^,]+, exit status 0, restarts 0 of 0\n  sh -c exit 0 ")
         self.assertNotIn("every rank", text)
         for path in (self.folder, os.path.join(self.folder, self.files()[0])):
             self.assertEqual(0, stat.S_IMODE(os.stat(path).st_mode) & 0o077, path)
 
     def test_one_that_failed_names_the_cause_and_its_logs(self):
-        self.job("job7", "echo ValueError: bad batch >&2; exit 3", "--max_restarts", 2, "--tee", 3, status=1)
+        self.job(self.name, "echo ValueError: bad batch >&2; exit 3", "--max_restarts", 2, "--tee", 3, status=1)
         (job,) = self.ended()
         self.assertEqual(("failed", 1, 2, 2), (job["outcome"], job["status"], job["restart_count"], job["max_restarts"]))
         text = self.ask("status", "--ended")
@@ -86,20 +87,20 @@ class Records(EndedTestCase):
             self.assertIn("bad batch", log.read())
 
     def test_without_files_there_are_no_logs_to_name(self):
-        self.job("job7", "exit 3", status=1)
+        self.job(self.name, "exit 3", status=1)
         self.assertEqual("", self.ended()[0]["logs"])
         self.assertNotIn("logs:", self.ask("status", "--ended"))
 
     def test_one_that_ddprun_stop_ended(self):
-        agent = self.running("job7")
-        self.ask("stop", "--rdzv_id", "job7", "--reason", "enough")
+        agent = self.running(self.name)
+        self.ask("stop", "--rdzv_id", self.name, "--reason", "enough")
         self.assert_status(1, agent)
         (job,) = self.ended()
         self.assertEqual("stopped", job["outcome"])
         self.assertIn("enough", self.ask("status", "--ended"))
 
     def test_one_that_a_signal_ended(self):
-        agent = self.running("job7")
+        agent = self.running(self.name)
         agent.signal(signal.SIGINT)
         self.assert_status(1, agent)
         (job,) = self.ended()
@@ -108,7 +109,7 @@ class Records(EndedTestCase):
 
     def test_two_nodes_of_one_machine_are_one_job(self):
         options = ("--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{free_port()}", "--nnodes", 2)
-        agents = [self.start("job7", "exit $RANK", *options) for _ in range(2)]
+        agents = [self.start(self.name, "exit $RANK", *options) for _ in range(2)]
         for agent in agents:
             self.assert_status(1, agent)
         (job,) = self.ended()
@@ -118,15 +119,15 @@ class Records(EndedTestCase):
     def test_a_node_that_left_alone_is_replaced_by_the_verdict(self):
         port = free_port()
         options = ("--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{port}", "--nnodes", "1:2")
-        agents = [self.start("job7", "exec sleep 1000", *options, "--rdzv_conf", f"is_host={host}") for host in (1, 0)]
+        agents = [self.start(self.name, "exec sleep 1000", *options, "--rdzv_conf", f"is_host={host}") for host in (1, 0)]
         self.bed.event("generation", alive=agents, world="2")
         node = self.bed.event("agent_start", pid=agents[1].pid)["node"]
-        self.ask("drain", node, "--rdzv_id", "job7")
+        self.ask("drain", node, "--rdzv_id", self.name)
         self.assert_status(75, agents[1])
         (job,) = self.ended()
         self.assertEqual(("preempted", 75, node), (job["outcome"], job["status"], job["node"]))
         self.assertIn("drain", job["reason"])
-        self.ask("stop", "--rdzv_id", "job7", "--reason", "enough")
+        self.ask("stop", "--rdzv_id", self.name, "--reason", "enough")
         self.assert_status(1, agents[0])
         (job,) = self.ended()
         self.assertIn("enough", job["reason"])
@@ -145,20 +146,25 @@ class Records(EndedTestCase):
         self.assertIn("no job 'other' of yours is known to have ended", said)
 
     def test_status_points_at_it(self):
-        self.assertNotIn("--ended", self.ask("status", status=1))
-        self.job("job7", "exit 3", status=1)
-        said = self.ask("status", status=1)
-        self.assertRegex(said, r"\Addprun: error: no job of yours runs .*; job 'job7' failed [\d.]+ \w+ ago "
-                               r"\(see ddprun status --ended\)\n\Z")
-        self.assertNotIn("--ended", self.ask("status", "--rdzv_id", "other", status=1))
-        self.assertIn("job 'job7' failed", self.ask("status", "--rdzv_id", "job7", status=1))
+        of_it = ("status", "--rdzv_id", self.name)
+        self.assertNotIn("--ended", self.ask(*of_it, status=1))
+        self.job(self.name, "exit 3", status=1)
+        self.assertRegex(self.ask(*of_it, status=1), rf"\Addprun: error: no job '{self.name}' of yours runs .*; job '{self.name}' "
+                         r"failed [\d.]+ \w+ ago \(see ddprun status --ended\)\n\Z")
+        self.assertNotIn("--ended", self.ask("status", "--rdzv_id", self.name + "x", status=1))
+        (record,) = self.files()
+        with open(os.path.join(self.folder, record), encoding="utf-8") as source:
+            job = json.load(source)
+        job["ended_ms"] -= 25 * 3600 * 1000
+        self.bed.write(os.path.join(self.folder, record), json.dumps(job))
+        self.assertNotIn("--ended", self.ask(*of_it, status=1), "a day later")
 
 
 class NoRecords(EndedTestCase):
     """What leaves none, and what becomes of a job whose end can't be kept: nothing."""
 
     def test_twin_nothing_has_ended(self):
-        agent = self.running("job7")
+        agent = self.running(self.name)
         self.assertEqual("ddprun: error: no job of yours is known to have ended on this machine\n",
                          self.ask("status", "--ended", status=1))
         agent.signal(signal.SIGKILL)
@@ -171,11 +177,11 @@ class NoRecords(EndedTestCase):
         for variables in ({"HOME": ""}, {"HOME": "/nonexistent"}, {"HOME": "/proc"}, {"XDG_STATE_HOME": "/dev/full"},
                           {"XDG_STATE_HOME": self.bed.path("file")}, {"HOME": "home"}):
             with self.subTest(variables=variables):
-                agent = self.job("job7", "exit 3", status=1, env=variables)
+                agent = self.job(self.name, "exit 3", status=1, env=variables)
                 self.assertNotIn("ended", agent.text())
                 self.assertEqual([], os.listdir(home))
         self.assertFalse(os.path.exists("/nonexistent"))
-        self.job("job7", "exit 3", status=1)
+        self.job(self.name, "exit 3", status=1)
         self.assertEqual(1, len(self.files()), "the twin: a home that takes it")
 
     def test_a_folder_that_is_read_only(self):
@@ -200,7 +206,7 @@ class NoRecords(EndedTestCase):
 
     def test_commands_that_run_no_job(self):
         self.ask("--help")
-        self.ask("status", status=1)
+        self.ask("status", "--rdzv_id", self.name, status=1)
         self.ask("test", "--nnodes", "1")
         self.ask("--nnodes", "1", "--nproc_per_node", "none", "true", status=1)
         self.assertEqual([], self.files())
@@ -215,10 +221,10 @@ class NoRecords(EndedTestCase):
         self.assertEqual([], self.files())
 
     def test_other_files_are_no_records(self):
-        self.job("job7", "exit 0")
+        self.job(self.name, "exit 0")
         for name, text in (("x.json", "{"), ("y.json", "[[[["), ("z.json", "\x00\x01"), ("w.json", '{"run_id": 3}')):
             self.bed.write(os.path.join(self.folder, name), text)
-        self.assertEqual(["job7"], [job["run_id"] for job in self.ended()])
+        self.assertEqual([self.name], [job["run_id"] for job in self.ended()])
 
     def test_it_looks_once(self):
         for option in (("--watch", "1"), ("--status_page", "0")):
@@ -268,23 +274,26 @@ class Service(EndedTestCase):
         """Each time is a record of its own, although the service is the same."""
         self.serve()
         for status in (1, 0, 1):
-            self.job("job7", f"exit {status}", *self.meet, status=status)
-        self.assertEqual(["failed", "succeeded", "failed"], [job["outcome"] for job in self.ended("--rdzv_id", "job7")])
+            self.job(self.name, f"exit {status}", *self.meet, status=status)
+        self.assertEqual(["failed", "succeeded", "failed"], [job["outcome"] for job in self.ended("--rdzv_id", self.name)])
 
     def test_its_owner_needs_neither_address_nor_token(self):
         service = self.serve("--token_file", self.bed.write("token", "secret\n", mode=0o400))
-        self.assertIn(", 0 jobs\n", self.ask("status", status=1))
-        agent = self.running("job7", *self.meet)
-        self.assertIn("job job7: running", self.ask("status"))
-        self.assertIn("job job7: running", self.ask("status", "--rdzv_endpoint", f"localhost:{self.port}"))
-        self.assertIn("generation", self.ask("events"))
-        self.ask("drain", "--reason", "twin", "nobody", status=1)
-        # The twin: whoever doesn't see its socket.
-        self.bed.environment["TMPDIR"] = self.bed.environment["XDG_RUNTIME_DIR"] = self.bed.folder
-        self.assertIn("no job of yours runs on this machine", self.ask("status", status=1))
-        self.assertIn("token", self.ask("stop", "--rdzv_endpoint", f"127.0.0.1:{self.port}", "--rdzv_id", "job7", status=1))
-        self.bed.environment["TMPDIR"] = self.bed.environment["XDG_RUNTIME_DIR"] = self.bed.path("run")
-        self.ask("stop", "--rdzv_id", "job7")
+        with self.bed.as_another_user():  # else commands ask the job's agent where its service is
+            agent = self.running(self.name, *self.meet)
+        job7 = ("--rdzv_id", self.name)
+        for words in ((), ("--rdzv_endpoint", f"localhost:{self.port}")):
+            with self.subTest(words=words):
+                self.assertIn(f"job {self.name}: running", self.ask("status", *job7, *words))
+                self.assertIn("no node of the job has", self.ask("drain", "nobody", *job7, *words, status=1))
+        with self.bed.as_another_user():  # the twin: the socket isn't seen
+            os.rename(self.bed.path("theirs"), self.bed.path("moved"))
+            os.mkdir(self.bed.path("theirs"))
+            self.assertIn(f"no job '{self.name}' of yours runs on this machine", self.ask("status", *job7, status=1))
+            self.assertIn("token", self.ask("stop", "--rdzv_endpoint", f"127.0.0.1:{self.port}", *job7, status=1))
+            os.rmdir(self.bed.path("theirs"))
+            os.rename(self.bed.path("moved"), self.bed.path("theirs"))
+        self.ask("stop", *job7)
         self.assert_status(1, agent)
         service.signal(signal.SIGTERM)
         self.assert_status(0, service)

@@ -142,7 +142,7 @@ TEST(MetricsText, TellsWhoLags) {
 TEST(MetricsText, WithoutJobsOnlyTheServiceIsThere) {
   v1::GetStatusReply reply;
   reply.set_release("0.1.0");
-  EXPECT_THAT(MetricsText(reply, kStarted), Not(HasSubstr("ddprun_job")));
+  EXPECT_THAT(MetricsText(reply, kStarted), Not(HasSubstr("ddprun_job_")));
 }
 
 }  // namespace
