@@ -9,6 +9,7 @@ import signal
 import stat
 import subprocess
 import sys
+import time
 import unittest
 import urllib.request
 
@@ -149,7 +150,7 @@ class Records(EndedTestCase):
         of_it = ("status", "--rdzv_id", self.name)
         self.assertNotIn("--ended", self.ask(*of_it, status=1))
         self.job(self.name, "exit 3", status=1)
-        self.assertRegex(self.ask(*of_it, status=1), rf"\Addprun: error: no job '{self.name}' of yours runs .*; job '{self.name}' "
+        self.assertRegex(self.ask(*of_it, status=1), rf"\Addprun: error: no job '{self.name}' of yours .*; job '{self.name}' "
                          r"failed [\d.]+ \w+ ago \(see ddprun status --ended\)\n\Z")
         self.assertNotIn("--ended", self.ask("status", "--rdzv_id", self.name + "x", status=1))
         (record,) = self.files()
@@ -276,6 +277,23 @@ class Service(EndedTestCase):
         for status in (1, 0, 1):
             self.job(self.name, f"exit {status}", *self.meet, status=status)
         self.assertEqual(["failed", "succeeded", "failed"], [job["outcome"] for job in self.ended("--rdzv_id", self.name)])
+
+    def test_a_home_that_does_not_answer(self):
+        """As one on NFS whose server is gone: a record that is opened for ever. The job's next run ends all the same."""
+        self.serve()
+        self.job(self.name, "exit 3", *self.meet, status=1)
+        (record,) = self.files()
+        path = os.path.join(self.folder, record)
+        os.rename(path, path + ".aside")
+        os.mkfifo(path)
+        began = time.monotonic()
+        agent = self.job(self.name, "exit 3", *self.meet, status=1)
+        self.assertLess(time.monotonic() - began, 5 * SLOW)
+        self.assertIn("the job failed", agent.text())
+        self.assertTrue(stat.S_ISFIFO(os.stat(path).st_mode), "the twin: it did try to read it")
+        os.unlink(path)
+        self.job(self.name, "exit 3", *self.meet, status=1)
+        self.assertEqual(1, len(self.ended()))
 
     def test_its_owner_needs_neither_address_nor_token(self):
         service = self.serve("--token_file", self.bed.write("token", "secret\n", mode=0o400))
