@@ -211,6 +211,8 @@ class NoRecords(EndedTestCase):
         self.ask("test", "--nnodes", "1")
         self.ask("--nnodes", "1", "--nproc_per_node", "none", "true", status=1)
         self.assertEqual([], self.files())
+        self.ask("--nnodes", "1", "--no_python", "true")
+        self.assertEqual(1, len(self.files()), "the twin: one that does")
 
     def test_a_node_that_waits_has_no_job(self):
         port = free_port()
