@@ -30,7 +30,8 @@ namespace {
 
 using rendezvous::Generation;
 
-// How long an agent waits, when all is over, for a home folder that takes no record of it.
+// How long an agent waits at its end for the record of its job: the server of a home folder may be
+// gone.
 constexpr absl::Duration kKeptLimit = absl::Milliseconds(200);
 // Of lines that a console has not taken; what is more is lost.
 constexpr size_t kConsoleBytesMax = 1 << 20;

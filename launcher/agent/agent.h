@@ -171,8 +171,8 @@ class Agent {
   std::vector<SupervisorEvent> queued_;  // events that arose while effects were carried out
   std::set<uint32_t> kept_;              // local ranks that outlive, or outlived, their generation
   std::optional<Exit> exit_;
-  std::shared_ptr<absl::Notification> end_kept_;  // null = it isn't
-  bool left_service_ = false;  // elected_ has ended
+  std::shared_ptr<absl::Notification> end_kept_;  // null = no record is written
+  bool left_service_ = false;                     // elected_ has ended
   // Processes that workers have left and that have time to end, the first of them by name; those
   // that were killed since the user was last told; and when to say that this agent waits for some.
   uint32_t left_count_ = 0;

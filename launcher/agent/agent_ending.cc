@@ -1,3 +1,5 @@
+#include <algorithm>
+#include <cstdint>
 #include <memory>
 #include <utility>
 
@@ -30,11 +32,14 @@ void Agent::Do(const Exit& effect) {
   });
 }
 
-// What no worker ran for, and no service has judged, was no job.
+// An agent without workers and without a verdict had no job: it was refused, or stopped while it
+// waited for other nodes.
 void Agent::KeepEnd() {
   if (plan_.preflight == Preflight::kTest) return;
   if (!exit_->verdict.has_value() && supervisor_->generation() == rendezvous::Generation()) return;
   EndedJob job = EndedJobOf(plan_, node_id_, *exit_, MonotonicNow() - began_, /*now=*/absl::Now());
+  job.generation =
+      std::max(job.generation, static_cast<int64_t>(supervisor_->generation().value()));
   if (KeepsLogs()) job.logs = log_folders_.folder();
   end_kept_ = KeepEndedJob(std::move(job), supervisor_->term().value());
 }

@@ -26,9 +26,9 @@ void WriteEndFiles(const LaunchPlan& plan, const std::string& node_id, const Exi
 // start. now: the wall clock. Pure.
 EndedJob EndedJobOf(const LaunchPlan& plan, const std::string& node_id, const Exit& exit,
                     absl::Duration lasted, absl::Time now);
-// Begins to keep it (RecordEndedJob), on a thread of its own, because a home folder's server may be
-// gone. Returns: set once it is kept, or can't be, which is no reason to say anything; null =
-// nothing is written. Threads: any.
+// Writes the record of a job's end (RecordEndedJob) on a thread of its own, because the server of a
+// home folder may be gone. A record that can't be written changes nothing, and nothing is said.
+// Returns: the notification of the write's end; null = nothing is written. Threads: any.
 std::shared_ptr<absl::Notification> KeepEndedJob(EndedJob job, uint64_t term);
 // Words and the failure report, on stderr. Threads: any.
 void ReportEnd(const LaunchPlan& plan, const Exit& exit);

@@ -48,8 +48,8 @@ constexpr std::pair<const char*, int64_t EndedJob::*> kNumbers[] = {
     {"began_ms", &EndedJob::began_ms},
     {"ended_ms", &EndedJob::ended_ms}};
 
-// The same for all agents of a job, and other than that of any other job. A run id may hold
-// anything, and two may differ only in what a file's name can't hold.
+// One name for all agents of a job. It has a hash, because two run ids may differ only in letters
+// that a file's name can't have.
 std::string FileName(const std::string& run_id, uint64_t term) {
   std::string name = run_id.substr(0, kNameBytesMax);
   for (char& c : name) {
@@ -69,7 +69,7 @@ absl::Status Rename(const std::string& from, const std::string& to) {
   return ErrnoStatus(errno, absl::StrCat("rename '", from, "'"));
 }
 
-// Of a folder that isn't there: none.
+// The regular files in a folder; none if it can't be read.
 std::vector<std::filesystem::path> FilesIn(const std::string& folder) {
   std::vector<std::filesystem::path> files;
   std::error_code error;
@@ -80,8 +80,8 @@ std::vector<std::filesystem::path> FilesIn(const std::string& folder) {
   return files;
 }
 
-// Makes a folder, and at most so many in all of those on the way to it. What can't be made is
-// missed by who writes into it.
+// Makes a folder and those on the way to it, `missing_max` in all at most. If that fails, so does
+// the write into the folder.
 void MakeFolder(const std::string& path, int missing_max) {
   if (mkdir(path.c_str(), 0700) == 0 || errno != ENOENT || missing_max == 1) return;
   MakeFolder(path.substr(0, path.rfind('/')), missing_max - 1);
@@ -114,9 +114,10 @@ std::string EndedJobsFolder() {
   return folder.empty() ? "" : folder + "/ddprun/ended";
 }
 
-// All agents of a job write to one file, the later over the earlier. A verdict is never replaced by
-// what an agent knew that ended without one. A service that serves many jobs may have had another
-// job of that run id: its record is set aside first, under the time at which it ended.
+// All agents of a job write to one file, and the last one's record stays. But an agent that ended
+// without a verdict doesn't replace a record that has one. A `ddprun rendezvous` may have had an
+// earlier job of that run id, which ended before this agent began: the record of that job is
+// renamed first, to a name with the time of its end.
 absl::Status RecordEndedJob(const std::string& folder, EndedJob job, uint64_t term) {
   MakeFolder(folder, kFoldersMade);
   const std::string path = absl::StrCat(folder, "/", FileName(job.run_id, term));
@@ -131,7 +132,7 @@ absl::Status RecordEndedJob(const std::string& folder, EndedJob job, uint64_t te
       job.began_ms = std::min(job.began_ms, former->began_ms);
     }
   }
-  // Where machines share the folder, their processes' ids are no names.
+  // Processes of machines that share the folder may have one id, so the draft has the host's name.
   const std::string own = absl::StrCat(path, ".", Hostname());
   DDPRUN_RETURN_IF_ERROR(WriteFile(own, FormatEndedJob(job)));
   DDPRUN_RETURN_IF_ERROR(Rename(own, path + kSuffix));

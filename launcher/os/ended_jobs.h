@@ -39,13 +39,13 @@ inline constexpr size_t kEndedJobsMax = 100;
 // "" = it names no folder.
 std::string EndedJobsFolder();
 
-// Keeps a record of the job's end, as a file that only this user can read, and removes the oldest
-// records. A job has one record, whichever machines share the folder: its latest verdict, or what
-// an agent knew without one. Params: term: of the service that had the job, which tells jobs of one
-// run id apart. Errors: of mkdir(2), open(2), write(2), rename(2). Blocks. Threads: any.
+// Writes the record of a job's end, a file that only this user can read, and removes the oldest
+// records. A job has one record, also if several machines share the folder: its verdict, or what an
+// agent knew that ended without one. Params: term: of the service that had the job; it
+// distinguishes jobs of one run id. Errors: of open(2), write(2), rename(2). Blocks. Threads: any.
 absl::Status RecordEndedJob(const std::string& folder, EndedJob job, uint64_t term);
 
-// The records, newest first; what can't be understood is left out. Blocks. Threads: any.
+// The records, newest first; files that are no records are left out. Blocks. Threads: any.
 std::vector<EndedJob> ReadEndedJobs(const std::string& folder);
 
 // One record as a line of JSON. Invalid UTF-8 is replaced, and long texts are cut. Pure.

@@ -58,7 +58,7 @@ std::string JobText(const EndedJob& job, const std::string& own_host, absl::Time
     return absl::FormatTime("%Y-%m-%d %H:%M:%S", absl::FromUnixMillis(ms), absl::LocalTimeZone());
   };
   absl::StrAppend(&text, "  began ", time(job.began_ms), ", ended ", time(job.ended_ms),
-                  ", generation ", job.generation, ", as node ", job.node, " had it\n");
+                  ", generation ", job.generation, ", reported by node ", job.node, "\n");
   return text;
 }
 

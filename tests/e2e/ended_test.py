@@ -141,7 +141,7 @@ class Records(EndedTestCase):
         self.assertEqual("a/b c", job["run_id"])
         text = self.ask("status", "--ended", "--rdzv_id", "first")
         self.assertRegex(
-            text, r"\A(?s:job first: .*every rank .* \(rule all_succeeded\)\n  began \d{4}-.*, as node \S+ had it\n)\Z")
+            text, r"\A(?s:job first: .*every rank .* \(rule all_succeeded\)\n  began \d{4}-.*, reported by node \S+\n)\Z")
         self.assertEqual(text.splitlines()[-1], self.ask("status", "--ended", "-o", "wide").splitlines()[-1])
         said = self.ask("status", "--ended", "--rdzv_id", "other", status=1)
         self.assertIn("no job 'other' of yours is known to have ended", said)

@@ -51,7 +51,7 @@ TEST(EndedText, SaysHowWhenAndWhy) {
 TEST(EndedText, WideHasTimesNodeAndRule) {
   const std::string text = Text(Failed(), StatusDetail::kWide);
   EXPECT_THAT(text, HasSubstr("exited with code 1 (rule crash_loop)\n"));
-  EXPECT_THAT(text, HasSubstr(", generation 4, as node host0#4711 had it\n"));
+  EXPECT_THAT(text, HasSubstr(", generation 4, reported by node host0#4711\n"));
 }
 
 TEST(EndedText, NamesAnotherMachine) {

@@ -53,7 +53,7 @@ v1::GetStatusReply Sample() {
   return reply;
 }
 
-// All outcomes from the start: who alerts on an increase would miss the first of a new series.
+// All outcomes from the start: an alert on an increase would miss the first job of a new series.
 TEST(MetricsText, CountsJobsThatEnded) {
   v1::GetStatusReply reply;
   v1::EndedCount* count = reply.add_jobs_ended();
