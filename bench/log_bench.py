@@ -21,6 +21,7 @@ import tempfile
 import time
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."))
+os.environ["XDG_STATE_HOME"] = "/dev/null"  # its jobs leave no records (ddprun status --ended)
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
 TORCHRUN = os.path.join(CACHE, "py-full", "bin", "torchrun")
 DDPRUN = os.environ.get("DDPRUN_BIN", os.path.join(ROOT, "build", "release", "bin", "ddprun"))

@@ -26,6 +26,7 @@ ROOT = Path(__file__).resolve().parent.parent
 sys.path.insert(0, str(ROOT / "tests/support"))
 from ports import free_port  # noqa: E402
 
+os.environ["XDG_STATE_HOME"] = "/dev/null"  # its jobs leave no records (ddprun status --ended)
 CACHE = Path(os.environ.get("DDPRUN_CACHE") or
              Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ddprun")
 BIN = Path(os.environ.get("DDPRUN_BENCH_BIN", ROOT / "build/release/bin"))

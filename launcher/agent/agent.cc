@@ -30,9 +30,10 @@ namespace {
 
 using rendezvous::Generation;
 
-// How long an agent that a signal ends waits for a console that nobody reads.
-constexpr absl::Duration kConsoleLimit = absl::Seconds(2);
-// Of lines that such a console has not taken; what is more is lost.
+// How long an agent waits at its end for the record of its job: the server of a home folder may be
+// gone.
+constexpr absl::Duration kKeptLimit = absl::Milliseconds(200);
+// Of lines that a console has not taken; what is more is lost.
 constexpr size_t kConsoleBytesMax = 1 << 20;
 
 // What a process that uses gRPC has on a small machine: this one, and its service.
@@ -113,6 +114,7 @@ int Agent::Run() {
   loop_->Post([this] { StartEndpoint(); });  // what fails in there ends a loop that runs
   loop_->Run();
   DDPRUN_CHECK(exit_.has_value(), "the loop ends with an exit status");
+  if (end_kept_ != nullptr) end_kept_->WaitForNotificationWithTimeout(kKeptLimit);
   return exit_->status;
 }
 
@@ -428,53 +430,6 @@ void Agent::Do(const Record& effect) {
   nlohmann::json fields;
   for (const auto& [key, value] : effect.fields) fields[key] = value;
   Write(effect.event, fields);
-}
-
-// The files first: the console may be one that nobody reads.
-void Agent::Do(const Exit& effect) {
-  exit_ = effect;
-  WriteEndFiles(plan_, node_id_, *exit_);
-  Write("agent_exit", {{"status", exit_->status}});
-  if (side_channels_ != nullptr) side_channels_->OnExit(!effect.verdict.has_value());
-  workers_->set_on_drained([this] { ContinueEnd(); });
-  LimitConsole();
-  if (elected_ == nullptr) return ContinueEnd();
-  elected_->End(/*job_over=*/exit_->verdict.has_value(), [this] {
-    left_service_ = true;
-    ContinueEnd();
-  });
-}
-
-// Output that a slow console has not taken yet is not lost, unless a signal has asked for the end:
-// then it has 2 s.
-void Agent::LimitConsole() {
-  if (exit_->signal == 0) return;
-  console_limit_ = std::make_unique<Timer>(loop_.get(), [this] {
-    gave_up_console_ = true;
-    ContinueEnd();
-  });
-  console_limit_->Arm(loop_->Now() + kConsoleLimit);
-}
-
-// One that comes after the end gives the console up at once. By a handler, because the default
-// means nothing to the first process of a container.
-void Agent::OnSignal(int number) {
-  if (!exit_.has_value()) return Feed(SignalReceived{number});
-  if (!plan_.signals.policy.Ends(number)) return;
-  if (!std::exchange(told_end_, true)) ReportEnd(plan_, *exit_);
-  loop_->Stop();
-}
-
-void Agent::ContinueEnd() {
-  if (elected_ != nullptr && !left_service_) return;
-  // What workers have left may hold their pipes.
-  if (left_count_ > 0) workers_->Drain();
-  if (left_count_ == 0 && !gave_up_console_ && !workers_->Drained()) return;
-  if (!std::exchange(told_end_, true)) ReportEnd(plan_, *exit_);
-  if (left_count_ > 0) return AwaitLeftovers();
-  if (gave_up_console_ || !console_->busy()) return loop_->Stop();
-  console_->Forget(this);
-  console_->Await(this, [this] { ContinueEnd(); });
 }
 
 // Called on any thread, for lines that are told or logged.

@@ -8,6 +8,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
+#include "base/clock.h"
 #include "base/event_log.h"
 #include "base/event_loop.h"
 #include "base/fd.h"
@@ -122,11 +124,13 @@ class Agent {
   void OnGpusReleased(const GpuRelease::Result& result);
   void Fail(const absl::Status& error);
   void WriteConsole(absl::string_view lines);
+  void KeepEnd();
   void OnSignal(int number);
   void LimitConsole();
   void ContinueEnd();
   void Write(const std::string& event, const nlohmann::json& fields = {});
 
+  const Instant began_ = MonotonicNow();
   LaunchPlan plan_;
   LogFolders log_folders_;
   std::string guards_;         // as NodeInfo.guards
@@ -167,7 +171,8 @@ class Agent {
   std::vector<SupervisorEvent> queued_;  // events that arose while effects were carried out
   std::set<uint32_t> kept_;              // local ranks that outlive, or outlived, their generation
   std::optional<Exit> exit_;
-  bool left_service_ = false;  // elected_ has ended
+  std::shared_ptr<absl::Notification> end_kept_;  // null = no record is written
+  bool left_service_ = false;                     // elected_ has ended
   // Processes that workers have left and that have time to end, the first of them by name; those
   // that were killed since the user was last told; and when to say that this agent waits for some.
   uint32_t left_count_ = 0;

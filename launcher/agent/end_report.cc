@@ -12,6 +12,7 @@
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/signal_name.h"
+#include "base/thread.h"
 #include "launcher/advice/advisor.h"
 #include "launcher/core/exit_status.h"
 #include "launcher/core/failure_report.h"
@@ -223,6 +224,41 @@ void WriteEndFiles(const LaunchPlan& plan, const std::string& node_id, const Exi
   if (const auto bytes = OwnErrorFile(node_id, exit, absl::Now()); bytes.has_value()) {
     WriteOrWarn("TORCHELASTIC_ERROR_FILE", own_file, *bytes);
   }
+}
+
+EndedJob EndedJobOf(const LaunchPlan& plan, const std::string& node_id, const Exit& exit,
+                    absl::Duration lasted, absl::Time now) {
+  const Verdict verdict = exit.verdict.value_or(Verdict());
+  const std::string why =
+      !exit.why.empty() || exit.signal == 0 ? exit.why : SignalName(exit.signal);
+  const std::string left = why.empty() ? "" : absl::StrCat("this node left the job: ", why);
+  return {.run_id = plan.job.run_id,
+          .description = plan.job.description,
+          .outcome = OutcomeName(exit),
+          .status = exit.status,
+          .reason = exit.verdict.has_value() ? verdict.reason : left,
+          .rule = verdict.rule,
+          .generation = static_cast<int64_t>(verdict.generation.value()),
+          .restart_count = verdict.restart_count,
+          .max_restarts = plan.job.max_restarts,
+          .node = node_id,
+          .host = Hostname(),
+          .began_ms = absl::ToUnixMillis(now - lasted),
+          .ended_ms = absl::ToUnixMillis(now)};
+}
+
+std::shared_ptr<absl::Notification> KeepEndedJob(EndedJob job, uint64_t term) {
+  const std::string folder = EndedJobsFolder();
+  if (folder.empty()) return nullptr;
+  auto kept = std::make_shared<absl::Notification>();
+  absl::StatusOr<std::thread> thread =
+      StartThread("the record of an ended job", [folder, job = std::move(job), term, kept] {
+        RecordEndedJob(folder, job, term).IgnoreError();
+        kept->Notify();
+      });
+  if (!thread.ok()) return nullptr;
+  thread->detach();
+  return kept;
 }
 
 }  // namespace ddprun::launcher

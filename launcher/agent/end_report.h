@@ -1,13 +1,16 @@
 #ifndef DDPRUN_LAUNCHER_AGENT_END_REPORT_H_
 #define DDPRUN_LAUNCHER_AGENT_END_REPORT_H_
 
+#include <memory>
 #include <optional>
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/core/supervisor/supervisor_events.h"
+#include "launcher/os/ended_jobs.h"
 
 namespace ddprun::launcher {
 
@@ -19,6 +22,14 @@ absl::Status CheckReportFile(const LaunchPlan& plan);
 // launcher's own TORCHELASTIC_ERROR_FILE. What can't be written is said on stderr, and is no reason
 // to fail. `node_id`: this agent's, as in WorkerFailure. Blocks for the writes. Threads: any.
 void WriteEndFiles(const LaunchPlan& plan, const std::string& node_id, const Exit& exit);
+// The end as `ddprun status --ended` shows it, without `logs`. Params: lasted: since this agent's
+// start. now: the wall clock. Pure.
+EndedJob EndedJobOf(const LaunchPlan& plan, const std::string& node_id, const Exit& exit,
+                    absl::Duration lasted, absl::Time now);
+// Writes the record of a job's end (RecordEndedJob) on a thread of its own, because the server of a
+// home folder may be gone. A record that can't be written changes nothing, and nothing is said.
+// Returns: the notification of the write's end; null = nothing is written. Threads: any.
+std::shared_ptr<absl::Notification> KeepEndedJob(EndedJob job, uint64_t term);
 // Words and the failure report, on stderr. Threads: any.
 void ReportEnd(const LaunchPlan& plan, const Exit& exit);
 

@@ -24,6 +24,7 @@
 #include "launcher/daemon/warden.h"
 #include "launcher/doctor/machine_commands.h"
 #include "launcher/os/folders.h"
+#include "launcher/os/runtime_dir.h"
 #include "launcher/preflight/preflight_worker.h"
 #include "launcher/schedulers/node_socket.h"
 #include "launcher/schedulers/slurm_run.h"
@@ -94,6 +95,13 @@ int Run(const ServiceOptions& options) {
       !made.ok()) {
     Notify(absl::StrCat("error: --state_dir: ", made.message()));
     return 1;
+  }
+  // Commands of the same user on this machine find it there, as they find an agent's service. It
+  // serves without such a folder, too.
+  const absl::StatusOr<RuntimeDir> runtime_dir = RuntimeDir::Create();
+  if (runtime_dir.ok()) config.socket = absl::StrCat("unix:", runtime_dir->File(kServiceSocket));
+  if (runtime_dir.ok() && options.listen_port != 0) {
+    runtime_dir->PublishServicePort(config.listen).IgnoreError();
   }
   return rendezvous::ServeMain(config);
 }

@@ -102,6 +102,14 @@ std::vector<std::string> VaryingVariables(const LaunchPlan& plan) {
   return names;
 }
 
+std::string UserFolder(const EnvironmentLookup& environment, const char* variable,
+                       const char* below_home) {
+  std::string folder = environment(variable).value_or("");
+  if (!folder.empty() && folder.front() == '/') return folder;
+  const std::string home = environment("HOME").value_or("");
+  return home.empty() || home.front() != '/' ? "" : absl::StrCat(home, "/", below_home);
+}
+
 std::vector<std::string> CommonEnvironment(const LaunchPlan& plan,
                                            const EnvironmentLookup& inherited) {
   const std::vector<std::string> varying = VaryingVariables(plan);

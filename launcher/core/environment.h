@@ -15,6 +15,11 @@ namespace ddprun::launcher {
 // The value of an environment variable of this process, or nullopt when it is not set.
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;
 
+// This user's folder of one kind of file, by the XDG Base Directory Specification: the value of the
+// variable, or `below_home` (".cache") in $HOME. "" = neither names a folder.
+std::string UserFolder(const EnvironmentLookup& environment, const char* variable,
+                       const char* below_home);
+
 // Paths that belong to one worker of one generation.
 struct WorkerPaths {
   std::string agent_socket;   // unix socket of the agent's service: DDPRUN_AGENT

@@ -56,12 +56,8 @@ std::string DaemonFolder(const EnvironmentLookup& environment) {
       !run.empty() && run.front() == '/') {
     return run + "/ddprun-daemon";
   }
-  std::string cache = environment("XDG_CACHE_HOME").value_or("");
-  if (cache.empty() || cache.front() != '/') {
-    const std::string home = environment("HOME").value_or("");
-    if (home.empty()) return "";
-    cache = home + "/.cache";
-  }
+  const std::string cache = UserFolder(environment, "XDG_CACHE_HOME", ".cache");
+  if (cache.empty()) return "";
   char host[kHostBytesMax] = {};
   gethostname(host, sizeof(host) - 1);
   return absl::StrCat(cache, "/ddprun/daemon-", host);

@@ -23,6 +23,8 @@ class LogFolders {
 
   // The log directory, absolute: a worker that changes its directory still finds its files.
   const std::string& root() const { return root_; }
+  // This job's folder in it.
+  const std::string& folder() const { return run_; }
   bool temporary() const { return temporary_; }
 
  private:

@@ -55,10 +55,13 @@ bool IsDead(const std::string& path, absl::Time newest) {
   const std::string service = absl::StrCat(path, "/", kServiceSocket);
   if (lstat(path.c_str(), &folder) != 0 || !S_ISDIR(folder.st_mode)) return false;
   if (folder.st_uid != geteuid() || absl::TimeFromTimespec(folder.st_mtim) > newest) return false;
-  if (lstat(agent.c_str(), &socket) != 0 || !S_ISSOCK(socket.st_mode) || !Refuses(agent)) {
-    return false;
+  bool had_socket = false;
+  for (const std::string& path_of_socket : {agent, service}) {
+    if (lstat(path_of_socket.c_str(), &socket) != 0) continue;
+    if (!S_ISSOCK(socket.st_mode) || !Refuses(path_of_socket)) return false;
+    had_socket = true;
   }
-  return lstat(service.c_str(), &socket) != 0 || Refuses(service);
+  return had_socket;
 }
 
 }  // namespace

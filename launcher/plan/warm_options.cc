@@ -27,12 +27,8 @@ bool IsModule(absl::string_view name) {
 // Another interpreter, script, folder or path of modules may import other things. What a job with
 // --warm on has learned of a program doesn't say that its workers go on in their processes.
 std::string KeptPath(const EnvironmentLookup& environment, const LaunchPlan& plan) {
-  std::string folder = environment("XDG_CACHE_HOME").value_or("");
-  if (folder.empty() || folder.front() != '/') {
-    const std::string home = environment("HOME").value_or("");
-    if (home.empty()) return "";
-    folder = home + "/.cache";
-  }
+  const std::string folder = UserFolder(environment, "XDG_CACHE_HOME", ".cache");
+  if (folder.empty()) return "";
   std::string subject = absl::StrCat(plan.argv.front(), "\n", plan.entry_point);
   if (plan.warm.for_survivors) absl::StrAppend(&subject, "\nfor survivors");
   for (const char* name : {"PWD", "PYTHONPATH", "PYTHONHOME", "VIRTUAL_ENV"}) {

@@ -15,6 +15,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "launcher/watch/ended_command.h"
 #include "launcher/watch/event_text.h"
 #include "launcher/watch/job_finder.h"
 #include "launcher/watch/job_service.h"
@@ -123,9 +124,12 @@ std::string ShownEvent(OutputForm form, const std::string& run_id,
 }  // namespace
 
 int ShowStatus(const StatusOptions& options) {
+  if (options.ended) return ShowEnded(options);
   if (!options.status_page.empty()) return ServePage(options);
   while (true) {
-    if (const absl::Status status = Look(options); !status.ok()) return Fail(status);
+    if (const absl::Status status = Look(options); !status.ok()) {
+      return Fail(WithEndedHint(status, options.run_id));
+    }
     if (options.watch == absl::ZeroDuration()) return 0;
     if (!WaitForNextLook(options.watch)) return 0;
   }

@@ -85,6 +85,7 @@ Examples:
   ddprun status --rdzv_endpoint host0:29400 --rdzv_id job7
   ddprun status --rdzv_endpoint host0:29400 --watch 1
   ddprun status -o json | jq '.jobs[].nodes[].state'
+  ddprun status --ended                      # your jobs that are over
   ddprun status --rdzv_endpoint host0:29400 --status_page 8080)");
   QueryArguments query;
   DefineQuery(&query, "The job to show.", "all", &options);
@@ -108,6 +109,11 @@ Examples:
                     .environment = ""});
   DefineStatusPageToken(&status_page_token_file, &options);
   OptionsOrHelp<StatusOptions> result;
+  options.AddFlag(&result.options.ended,
+                  {.names = "--ended",
+                   .help = "Show your jobs that have ended, newest first, as this machine has them "
+                           "on record: the last 100. No service is asked.",
+                   .environment = ""});
   OutputArguments output;
   DefineOutput(&output, "also each rank, and all generations",
                "for programs, indented, with --watch on one line each time", &options);
@@ -119,6 +125,9 @@ Examples:
   DDPRUN_RETURN_IF_ERROR(FinishQuery(query, environment, &result.options));
   if (!watch.text.empty()) {
     DDPRUN_ASSIGN_OR_RETURN(result.options.watch, ParseDuration(watch, absl::Milliseconds(100)));
+  }
+  if (result.options.ended && (watch.given() || status_page.given())) {
+    return UsageError("--ended looks once: leave out --watch and --status_page");
   }
   DDPRUN_ASSIGN_OR_RETURN(result.options.form, ReadOutput(output, /*has_wide=*/true));
   DDPRUN_ASSIGN_OR_RETURN(result.options.status_page, ParseStatusPage(status_page));

@@ -31,6 +31,7 @@ struct ServiceOptions {
 // `ddprun status`.
 struct StatusOptions : QueryOptions {
   OutputForm form = OutputForm::kText;
+  bool ended = false;                           // the jobs that are over, in place of the others
   absl::Duration watch = absl::ZeroDuration();  // time between two looks; zero = one look
   std::string status_page;                      // "host:port": shows it there; "" = on stdout
   std::string status_page_token;                // that a reader of the page needs; "" = none

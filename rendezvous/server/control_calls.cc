@@ -103,6 +103,11 @@ absl::StatusOr<StatusBoard::Snapshot> ServerImpl::OnGetStatus(const v1::GetStatu
   auto reply = std::make_shared<v1::GetStatusReply>();
   reply->set_term(term_.value());
   reply->set_release(kVersion);
+  for (const auto& [outcome, jobs] : ended_) {
+    v1::EndedCount* count = reply->add_jobs_ended();
+    count->set_outcome(OutcomeName(outcome));
+    count->set_jobs(jobs);
+  }
   size_t history_bytes = 0;
   for (const auto& [run_id, job] : jobs_) {
     v1::JobStatus* status = reply->add_jobs();

@@ -134,13 +134,13 @@ void JobShell::Do(const Note& effect) {
   Log(LogLevel::kInfo, line);
 }
 
-void JobShell::Do(const Ended& /*effect*/) {
+void JobShell::Do(const Ended& effect) {
   ended_ = true;
   WriteLedger();
   timer_.Disarm();
   journal_->Forget(run_id_);
   ring_->Close();
-  host_->OnJobEnded(this);
+  host_->OnJobEnded(this, effect.outcome);
 }
 
 // Where all the job's time went (docs/GOODPUT.md).

@@ -28,7 +28,7 @@ class JobShell {
     // for people.
     virtual void OnRecordStale(JobShell* job, const std::string& why) = 0;
     // The job is over. It is not to be destroyed before the loop's next turn.
-    virtual void OnJobEnded(JobShell* job) = 0;
+    virtual void OnJobEnded(JobShell* job, Outcome outcome) = 0;
   };
 
   // All pointers must outlive the job.

@@ -77,7 +77,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   void SendTo(StreamKey stream, const SharedMessage& message) override;
   void EndStream(StreamKey stream, const absl::Status& status) override;
   void OnRecordStale(JobShell* job, const std::string& why) override;
-  void OnJobEnded(JobShell* job) override;
+  void OnJobEnded(JobShell* job, Outcome outcome) override;
 
   absl::Status ListenOnTcp();
   // Its connection is a member's, or of who has the token.
@@ -131,6 +131,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   std::map<uint64_t, StreamKey> heartbeat_keys_;  // of the agents' streams
   std::map<std::string, std::unique_ptr<JobShell>> jobs_;
   std::map<std::string, std::unique_ptr<Timer>> lingering_;  // bounds of ended jobs
+  std::map<Outcome, uint32_t> ended_;                        // how many jobs had it
   std::vector<std::function<void()>> on_idle_;
 };
 

@@ -65,7 +65,8 @@ void ServerImpl::OnRecordStale(JobShell* /*job*/, const std::string& why) {
   if (options_.on_record_stale) options_.on_record_stale(why);
 }
 
-void ServerImpl::OnJobEnded(JobShell* job) {
+void ServerImpl::OnJobEnded(JobShell* job, Outcome outcome) {
+  ++ended_[outcome];
   // Not now: the job is at work. Its streams that are not done yet have a moment to be.
   auto& timer = lingering_[job->run_id()];
   timer = std::make_unique<Timer>(loop_, [this, run_id = job->run_id()] { ForgetJob(run_id); });

@@ -2,6 +2,8 @@
 
 #include <algorithm>
 #include <cmath>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <vector>
@@ -9,6 +11,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
+#include "rendezvous/core/describe.h"
 #include "rendezvous/web/curves.h"
 #include "rendezvous/wire/training.h"
 
@@ -56,6 +59,8 @@ struct Families {
   Family build{"ddprun_build_info", "The release that the service is of: always 1."};
   Family start{"process_start_time_seconds", "When the service was started, since 1970."};
   Family service{"ddprun_service_info", "The rendezvous service: always 1."};
+  Family ended{"ddprun_jobs_ended_total", "Jobs that ended since the service was started.",
+               "counter"};
   Family job{"ddprun_job_info", "A job and its phase: always 1."};
   Family age{"ddprun_job_age_seconds", "Since the first node joined."};
   Family generation{"ddprun_job_generation", "Number of the current generation."};
@@ -86,10 +91,10 @@ struct Families {
   std::string Text() const {
     std::string text;
     for (const Family* family :
-         {&build,     &start,         &service,   &job,      &age,      &generation,
-          &restarts,  &restarts_left, &world,     &loss,     &samples,  &seconds,
-          &node,      &silent,        &step_time, &node_lag, &gpu_busy, &gpu_used,
-          &gpu_total, &gpu_lost,      &step,      &behind,   &phase}) {
+         {&build,      &start,     &service,       &ended,     &job,      &age,
+          &generation, &restarts,  &restarts_left, &world,     &loss,     &samples,
+          &seconds,    &node,      &silent,        &step_time, &node_lag, &gpu_busy,
+          &gpu_used,   &gpu_total, &gpu_lost,      &step,      &behind,   &phase}) {
       text += family->Text();
     }
     return text;
@@ -151,6 +156,17 @@ void AddJob(const v1::JobStatus& job, Families& families) {
   for (const v1::NodeStatus& node : job.nodes()) AddNode(run_id, node, families);
 }
 
+// Each outcome from the start, at 0: Prometheus sees no increase of a series that begins at 1.
+void AddEnded(const v1::GetStatusReply& reply, Families& families) {
+  std::map<std::string, uint32_t> jobs;
+  for (const Outcome outcome : {Outcome::kSucceeded, Outcome::kFailed, Outcome::kFailedForGood,
+                                Outcome::kStopped, Outcome::kPreempted}) {
+    jobs[OutcomeName(outcome)] = 0;
+  }
+  for (const v1::EndedCount& count : reply.jobs_ended()) jobs[count.outcome()] = count.jobs();
+  for (const auto& [outcome, number] : jobs) families.ended.Add({{"outcome", outcome}}, number);
+}
+
 }  // namespace
 
 std::string MetricsText(const v1::GetStatusReply& reply, absl::Time started) {
@@ -158,6 +174,7 @@ std::string MetricsText(const v1::GetStatusReply& reply, absl::Time started) {
   families.build.Add({{"version", reply.release()}, {"compiler", __VERSION__}}, 1);
   families.start.Add({}, absl::ToDoubleSeconds(started - absl::UnixEpoch()));
   families.service.Add({{"release", reply.release()}}, 1);
+  AddEnded(reply, families);
   for (const v1::JobStatus& job : reply.jobs()) AddJob(job, families);
   return families.Text();
 }

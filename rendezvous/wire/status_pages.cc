@@ -20,6 +20,7 @@ v1::GetStatusReply PageOf(const v1::GetStatusReply& whole, const v1::GetStatusRe
   v1::GetStatusReply page;
   page.set_term(whole.term());
   page.set_release(whole.release());
+  *page.mutable_jobs_ended() = whole.jobs_ended();
   size_t heads = 0;  // bytes of what is said of the jobs beside their nodes
   size_t bytes = 0;  // of nodes
   for (const v1::JobStatus& job : whole.jobs()) {

@@ -78,7 +78,8 @@ class PageTestCase(cluster.ClusterTestCaseMixin, BedTestCase):
         sockets = self.bed.path(f"sockets{host}")  # so that commands find what runs on their own host
         os.makedirs(sockets, mode=0o700, exist_ok=True)
         return self.bed.start_process(name, self.on_host(words, host), output=self.bed.path(f"{name}.out"),
-                                      env={**self.bed.environment, "TMPDIR": sockets, "XDG_RUNTIME_DIR": sockets, **(env or {})})
+                                      env={**self.bed.environment, "TMPDIR": sockets, "XDG_RUNTIME_DIR": sockets,
+                                           "XDG_STATE_HOME": self.bed.path(f"state{host}"), **(env or {})})
 
     def on_host(self, words, host=0):
         script = 'hostname "$0" && exec bash -c "$1"'
@@ -94,14 +95,16 @@ class PageTestCase(cluster.ClusterTestCaseMixin, BedTestCase):
         self.bed.event("worker_started", count=workers, alive=agents)
         return agents
 
-    def kill(self, rank, workers_per_node=2):
-        """SIGKILL for a rank's worker of the newest generation, and the next generation is awaited."""
+    def kill(self, rank, workers_per_node=2, last=False):
+        """SIGKILL for a rank's worker of the newest generation, and the next generation is awaited unless it is the last."""
         self.bed.follower.refresh()
         place = next(line for line in reversed(self.bed.events.find("assignment"))
                      if 0 <= rank - int(line["rank"]) < workers_per_node)
         worker = next(line for line in reversed(self.bed.events.find("worker_started", who=place["who"]))
                       if int(line["local_rank"]) == rank - int(place["rank"]))
         os.kill(int(worker["worker_pid"]), signal.SIGKILL)
+        if last:
+            return
         after = int(place["generation"])
         self.bed.wait(lambda: [line for line in self.bed.events.find("started") if int(line["generation"]) > after], "a restart")
 

@@ -80,8 +80,23 @@ class Jobs(PageTestCase):
         os.kill(int(service["service_pid"]), signal.SIGCONT)
         self.end(agents)
         os.unlink(self.bed.path("done"))
+        self.next_block()  # of test_ended
         self.run_page("ddprun --standalone --status_page", until_shown=True)
         self.close()
+
+    def test_ended(self):
+        """The third block of the page: a job that failed, and one after it that didn't."""
+        self.training()
+        agents = self.job(f"{JOB7} --max_restarts 1 --tee 3 --log_dir /tmp/logs train.py --lr 0.1")
+        self.kill(3)
+        self.kill(3, last=True)
+        for agent in agents:
+            self.assert_status(1, agent)
+        self.end(self.job(f"{JOB7} --rdzv_id job8 train.py --lr 0.3", workers=12))
+        self.open("docs/STATUS.md")
+        self.next_block()
+        self.next_block()
+        self.run_page("ddprun status --ended")
 
     def test_recovery(self):
         self.training()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""`ddprun top` on a terminal (docs/STATUS.md): what it draws, its keys, and that it leaves the terminal as it was. And who holds up
-a job, in all that shows one."""
+"""`ddprun top` on a terminal (docs/STATUS.md): what it draws, its keys, and that it leaves the terminal as it was. And who
+holds up a job, in all that shows one."""
 
 import os
 import signal

@@ -135,7 +135,7 @@ class Lane:
             sink.write(text)
         with open(folder + "/out", "ab") as out, open(folder + "/err", "ab") as err, open("/dev/null", "rb") as nothing:
             return subprocess.Popen(["sh", folder + ".sh"], stdin=nothing, stdout=out, stderr=err, cwd="/", env={
-                **environment, "HOME": _FOLDER + "/home", "XDG_RUNTIME_DIR": _FOLDER + "/run"})
+                **environment, "HOME": _FOLDER + "/home", "XDG_STATE_HOME": "", "XDG_RUNTIME_DIR": _FOLDER + "/run"})
 
     def others(self):
         return {pid: words for pid, words in _children().items() if pid not in self.kept}

@@ -95,6 +95,7 @@ class Bed:
         self.environment["PYTHON_EXEC"] = sys.executable
         # What --warm and doctor remember of scripts is of this job's alone, and not of who runs the tests.
         self.environment["XDG_CACHE_HOME"] = self.path("cache")
+        self.environment["XDG_STATE_HOME"] = self.path("state")
         if os.environ.get("DDPRUN_TEST_WARM") == "on":
             # What is named here is imported ahead, so that there is something to fork from.
             self.environment.update(PET_WARM="on", PET_PRELOAD="decimal")

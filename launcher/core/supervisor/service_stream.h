@@ -58,6 +58,7 @@ class ServiceStream {
   bool is_welcomed() const { return state_ == State::kWelcomed; }
   // It was welcomed once, on this stream or another.
   bool has_joined() const { return term_ != rendezvous::Term(); }
+  rendezvous::Term term() const { return term_; }
   const rendezvous::NodeId& node_id() const { return identity_.node_id; }
   const rendezvous::NodeInfo& node() const { return identity_.node; }
   const rendezvous::JobSpec& job() const { return job_; }

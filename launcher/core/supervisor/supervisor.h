@@ -69,6 +69,8 @@ class Supervisor {
   std::optional<ServiceWatch::Absence> MissingService(Instant now) const {
     return is_ending() ? std::nullopt : watch_.Look(clock_.At(now));
   }
+  // Of the service that welcomed this agent last; 0 = none did.
+  rendezvous::Term term() const { return stream_.term(); }
   // The newest that began here; 0 = none.
   rendezvous::Generation generation() const { return group_.generation(); }
   // It ends, or has ended, for whatever reason.

@@ -245,5 +245,16 @@ TEST(CommonEnvironment, IsWhatAllWorkersOfAllGenerationsHave) {
   }
 }
 
+TEST(UserFolder, FollowsXdg) {
+  const auto folder = [](const std::map<std::string, std::string>& variables) {
+    return UserFolder(LookupIn(variables), "XDG_STATE_HOME", ".local/state");
+  };
+  EXPECT_EQ("/s", folder({{"XDG_STATE_HOME", "/s"}, {"HOME", "/h"}}));
+  EXPECT_EQ("/h/.local/state", folder({{"HOME", "/h"}}));
+  EXPECT_EQ("/h/.local/state", folder({{"XDG_STATE_HOME", "s"}, {"HOME", "/h"}}));
+  EXPECT_EQ("", folder({{"XDG_STATE_HOME", ""}, {"HOME", "home"}}));
+  EXPECT_EQ("", folder({}));
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

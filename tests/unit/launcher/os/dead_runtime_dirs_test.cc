@@ -39,9 +39,11 @@ TEST_F(DeadRuntimeDirs, ThoseOfDeadAgentsGo) {
   const Fd lives = Listen("ddprun_lives1", "agent.sock");
   Listen("ddprun_dead01", "agent.sock");
   tree_.Write("ddprun_dead01/marks/0", "page");
+  Listen("ddprun_dead02", "service.sock");  // of a ddprun rendezvous
   Remove();
   EXPECT_TRUE(Exists("ddprun_lives1/agent.sock"));
   EXPECT_FALSE(Exists("ddprun_dead01"));
+  EXPECT_FALSE(Exists("ddprun_dead02"));
 }
 
 // Twins: each lacks one thing.

@@ -6,6 +6,7 @@
 
 #include <string>
 
+#include "absl/strings/str_cat.h"
 #include "tests/unit/launcher/cli/fake_host.h"
 
 namespace ddprun::launcher {
@@ -54,6 +55,15 @@ TEST(Status, Options) {
   EXPECT_EQ(OptionsOf<StatusOptions>("status", {{"PET_RDZV_ENDPOINT", "h:9"}}).port, 9);
   EXPECT_TRUE(OptionsOf<StatusOptions>("status", {{"PET_RDZV_ENDPOINT", "h:9"}}).endpoint_given);
   EXPECT_EQ(OptionsOf<StatusOptions>("status --rdzv_endpoint unix:/tmp/s").socket, "unix:/tmp/s");
+}
+
+TEST(Status, OfJobsThatAreOver) {
+  EXPECT_FALSE(OptionsOf<StatusOptions>("status").ended);
+  EXPECT_TRUE(OptionsOf<StatusOptions>("status --ended --rdzv_id j").ended);
+  for (const char* option : {"--watch 1", "--status_page 8080"}) {
+    EXPECT_THAT(ExitOf(Parse(Words(absl::StrCat("status --ended ", option)), {})).text,
+                HasSubstr("--ended looks once"));
+  }
 }
 
 TEST(Status, OfAJobInEtcd) {

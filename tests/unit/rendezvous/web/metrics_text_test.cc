@@ -53,6 +53,19 @@ v1::GetStatusReply Sample() {
   return reply;
 }
 
+// All outcomes from the start: an alert on an increase would miss the first job of a new series.
+TEST(MetricsText, CountsJobsThatEnded) {
+  v1::GetStatusReply reply;
+  v1::EndedCount* count = reply.add_jobs_ended();
+  count->set_outcome("failed");
+  count->set_jobs(3);
+  const std::string text = MetricsText(reply, kStarted);
+  EXPECT_THAT(text, HasSubstr("# TYPE ddprun_jobs_ended_total counter\n"));
+  EXPECT_THAT(text, HasSubstr("ddprun_jobs_ended_total{outcome=\"failed\"} 3\n"));
+  EXPECT_THAT(text, HasSubstr("ddprun_jobs_ended_total{outcome=\"failed_for_good\"} 0\n"));
+  EXPECT_THAT(text, HasSubstr("ddprun_jobs_ended_total{outcome=\"succeeded\"} 0\n"));
+}
+
 TEST(MetricsText, TellsOfJobsNodesAndWorkers) {
   const std::string text = MetricsText(Sample(), kStarted);
   const std::string job = R"(run_id="a \"quoted\"\nname")";
@@ -129,7 +142,7 @@ TEST(MetricsText, TellsWhoLags) {
 TEST(MetricsText, WithoutJobsOnlyTheServiceIsThere) {
   v1::GetStatusReply reply;
   reply.set_release("0.1.0");
-  EXPECT_THAT(MetricsText(reply, kStarted), Not(HasSubstr("ddprun_job")));
+  EXPECT_THAT(MetricsText(reply, kStarted), Not(HasSubstr("ddprun_job_")));
 }
 
 }  // namespace

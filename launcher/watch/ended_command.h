@@ -1,0 +1,33 @@
+#ifndef DDPRUN_LAUNCHER_WATCH_ENDED_COMMAND_H_
+#define DDPRUN_LAUNCHER_WATCH_ENDED_COMMAND_H_
+
+#include <string>
+#include <vector>
+
+#include "absl/status/status.h"
+#include "absl/time/time.h"
+#include "launcher/os/ended_jobs.h"
+#include "launcher/watch/service_options.h"
+#include "launcher/watch/status_text.h"
+
+namespace ddprun::launcher {
+
+// `ddprun status --ended`: prints the jobs of this user that have ended, from their records, or
+// that of --rdzv_id alone. Returns the exit status: 0, or 1 with one line on stderr where there is
+// none.
+int ShowEnded(const StatusOptions& options);
+
+// What it prints of them, which come newest first: lines, each ended. Machines but `own_host` are
+// named. kWide: all jobs, with times and rules. Pure.
+std::string EndedText(const std::vector<EndedJob>& jobs, const std::string& own_host,
+                      absl::Time now, StatusDetail detail);
+// The same for programs: {"ended": [the fields of a record, …]}, with each time as text, too. Pure.
+std::string EndedJson(const std::vector<EndedJob>& jobs);
+
+// Why `ddprun status` shows no job. NOT_FOUND gets a word on the job that ended last, if that was
+// within a day and it is one that is asked for.
+absl::Status WithEndedHint(const absl::Status& status, const std::string& run_id);
+
+}  // namespace ddprun::launcher
+
+#endif  // DDPRUN_LAUNCHER_WATCH_ENDED_COMMAND_H_
