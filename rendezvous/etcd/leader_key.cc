@@ -13,7 +13,8 @@ JobKeys KeysOf(const EtcdSettings& settings, const std::string& run_id) {
   const std::string folder = absl::StrCat(settings.prefix, "/", run_id, "/");
   return {.leader = absl::StrCat(folder, "leader"),
           .host = absl::StrCat(folder, "host"),
-          .record = absl::StrCat(folder, "record")};
+          .record = absl::StrCat(folder, "record"),
+          .ended = absl::StrCat(folder, "ended")};
 }
 
 absl::StatusOr<std::optional<Leader>> ReadLeader(const pb::RangeResponse& reply) {

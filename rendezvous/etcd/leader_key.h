@@ -20,6 +20,8 @@ struct JobKeys {
   std::string host;
   // The job's record (R10).
   std::string record;
+  // Why there is no such job any more, for people (R10); goes with a lease of its own.
+  std::string ended;
 };
 
 JobKeys KeysOf(const EtcdSettings& settings, const std::string& run_id);

@@ -76,6 +76,8 @@ absl::StatusOr<Leader> ServiceLookup::Find(int64_t former, absl::Duration patien
     if (!leader.has_value()) {
       DDPRUN_ASSIGN_OR_RETURN(const pb::RangeResponse record, Read(keys_.record, left));
       if (record.kvs().empty()) {
+        DDPRUN_ASSIGN_OR_RETURN(const pb::RangeResponse ended, Read(keys_.ended, left));
+        if (!ended.kvs().empty()) return absl::NotFoundError(ended.kvs(0).value());
         return absl::NotFoundError(absl::StrCat("no job ", Quoted(run_id_), " in ", client_->Name(),
                                                 ": it is over, has not begun, or has another "
                                                 "name or --rdzv_conf etcd_prefix"));
