@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "ddprun/etcd/rpc.pb.h"
@@ -25,6 +26,12 @@ struct JobKeys {
 };
 
 JobKeys KeysOf(const EtcdSettings& settings, const std::string& run_id);
+
+// Asks for the names of so many keys under the prefix, at most.
+etcdserverpb::RangeRequest AllKeys(const EtcdSettings& settings, int64_t limit);
+// The run ids of the jobs that have a service, or a record, among these keys; each once, in order.
+std::vector<std::string> JobsOf(const EtcdSettings& settings,
+                                const etcdserverpb::RangeResponse& keys);
 
 // What the key `leader` says.
 struct Leader {
