@@ -111,6 +111,20 @@ class EtcdCommands(asking.Asking):
         self.meet += ["--rdzv_conf", f"protocol=https,ca_cert={authority.ca},ssl_cert={certificate},ssl_cert_key={key}"]
         self.check_all("token")
 
+    def test_etcds_leader_is_frozen(self):
+        """The short form of check_all's rows: what is answered wherever the service is, which may move beside other tests."""
+        self.use()
+        agents, workers = self.start_two("-", *self.meet)
+        self.bed.event("service_started", alive=agents)
+        frozen = self.etcd.processes[self.etcd.leader()]
+        frozen.send_signal(signal.SIGSTOP)
+        for command in ("status", "top", "drain"):
+            asker = self.ask(4, *asking.COMMANDS[command], *self.meet, "--rdzv_id", self.run_id)
+            self.check("etcd's leader is frozen", command, "ok", asker)
+        self.assertIsNone(frozen.poll())
+        frozen.send_signal(signal.SIGCONT)
+        self.end(agents, workers)
+
     def test_jobs_that_nobody_has_named(self):
         """All are shown, also beside one whose service hangs; a command about one job takes the only one, or names them."""
         self.use(members=1)
