@@ -123,7 +123,7 @@ LinkBytes SimulatedAgent::bytes() const {
 
 void SimulatedAgent::OnLinkOpen(AgentLink* link) {
   if (link == &own_) {
-    AgentMessage join = stream_.Open(state_, generation_);
+    AgentMessage join = stream_.Open(place_->loop->Now(), state_, generation_);
     header_ = join;
     return link->Write(join);
   }
@@ -173,7 +173,9 @@ void SimulatedAgent::OnProbe(AgentLink* link, const rendezvous::Probe& probe) {
 void SimulatedAgent::On(const rendezvous::Welcome& welcome) {
   tally_->welcomed.push_back(place_->loop->Now());
   probed_ = Instant();
-  for (const AgentMessage& message : stream_.OnWelcome(welcome)) own_.Write(message);
+  for (const AgentMessage& message : stream_.OnWelcome(tally_->welcomed.back(), welcome)) {
+    own_.Write(message);
+  }
   if (welcome.heartbeat_key == 0 || !place_->heartbeats) return;
   heartbeat_key_ = welcome.heartbeat_key;
   header_.term = welcome.term;

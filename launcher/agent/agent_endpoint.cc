@@ -96,6 +96,13 @@ void Agent::StandForService(const FoundEndpoint& found) {
                                  "; another one takes the job over, workers go on"));
              Write("service_gone", {{"how", how}});
            },
+       .on_begun_again =
+           [several = plan_.job.nodes_max > 1](const std::string& how) {
+             if (!several) return;
+             Notify(absl::StrCat(how,
+                                 ". This node began after that end, so it begins the job again "
+                                 "and waits for the others; if it only came late, stop it"));
+           },
        .on_trouble = [](const std::string& text) { Notify(absl::StrCat("warning: ", text)); }});
   if (!elected.ok()) return Fail(elected.status());
   elected_ = *std::move(elected);

@@ -50,7 +50,7 @@ void DefineQuery(QueryArguments* target, const std::string& job, const std::stri
                     {.names = "--rdzv-endpoint",
                      .placeholder = "HOST[:PORT]|unix:PATH",
                      .help = "Where the rendezvous service is; with --rdzv_backend etcd, etcd's "
-                             "members.",
+                             "members, that know the services of all jobs.",
                      .default_text = absl::StrCat("that of your only job on this machine, or ",
                                                   target->endpoint.text)});
   options->AddValue(
@@ -97,9 +97,6 @@ absl::Status FinishQuery(const QueryArguments& arguments, const EnvironmentLooku
   const std::string& backend = arguments.backend.text;
   options->endpoint_given = arguments.endpoint.filled();
   if (IsEtcdBackend(backend)) {
-    if (!arguments.run_id.filled()) {
-      return UsageError("a job whose record is in etcd is found by its name: give --rdzv_id NAME");
-    }
     DDPRUN_RETURN_IF_ERROR(FinishEtcd(arguments, environment, options));
   } else if (backend != "c10d" && backend != "static") {
     return BadValue(arguments.backend, "give static, c10d or etcd");

@@ -53,6 +53,7 @@ void ElectedService::OnElected(const rendezvous::LeaderFinder::Election& electio
   seat.asked_ns = absl::ToInt64Nanoseconds(election.asked - Instant());
   seat.ttl_s = absl::ToInt64Seconds(election.ttl);
   seat.vanished = election.vanished;
+  if (!election.ended.empty()) callbacks_.on_begun_again(election.ended);
   process_->Serve(
       loop_, settings_, [this](const absl::StatusOr<ServicePorts>& ports) { OnReady(ports); },
       [this](const ServiceProcess::End& end) { OnEnd(end); });

@@ -22,6 +22,9 @@ class ElectedService {
     std::function<void(int port, pid_t pid)> on_serving;
     // The service that ran here is gone. `how`: "was killed by SIGKILL".
     std::function<void(std::string how)> on_gone;
+    // This node begins the job, of whose name one has ended not long ago. `how`: "the job 'a' has
+    // ended (…)…".
+    std::function<void(std::string how)> on_begun_again;
     // A warning for the user.
     std::function<void(std::string text)> on_trouble;
   };

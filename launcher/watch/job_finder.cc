@@ -2,6 +2,8 @@
 
 #include <unistd.h>
 
+#include <algorithm>
+#include <cstddef>
 #include <cstdio>
 #include <optional>
 #include <set>
@@ -11,6 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "base/clock.h"
 #include "base/host_port.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -20,6 +23,7 @@
 #include "launcher/watch/job_service.h"
 #include "launcher/watch/own_machine.h"
 #include "rendezvous/client/control_client.h"
+#include "rendezvous/etcd/service_lookup.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -32,14 +36,16 @@ std::string EndpointOf(const QueryOptions& options) {
 
 // A job that may be meant.
 struct Choice {
-  ServiceAddress service;
-  std::string run_id;  // "" = the service has none now
+  ServiceAddress service;  // "" = etcd knows
+  std::string run_id;      // "" = the service has none now
   std::string description;
 };
 
 // "ddprun stop --rdzv_endpoint unix:/tmp/… --rdzv_id job7  # train.py"
 std::string CommandText(absl::string_view command, const Choice& choice) {
-  std::string text = absl::StrCat("ddprun ", command, " --rdzv_endpoint ", choice.service.name);
+  const std::string& service = choice.service.name;
+  std::string text = absl::StrCat(
+      "ddprun ", command, service.empty() ? " …" : absl::StrCat(" --rdzv_endpoint ", service));
   if (!choice.run_id.empty()) absl::StrAppend(&text, " --rdzv_id ", ShellWord(choice.run_id));
   if (!choice.description.empty()) absl::StrAppend(&text, "  # ", choice.description);
   return text;
@@ -84,8 +90,45 @@ std::vector<FoundService> Answering(const std::vector<ServiceAddress>& services,
   return found;
 }
 
+absl::StatusOr<FoundService> FindJobInEtcd(const QueryOptions& options, Instant end) {
+  DDPRUN_ASSIGN_OR_RETURN(const JobService service,
+                          JobService::FindInEtcd(options, end - MonotonicNow()));
+  const absl::Duration left = std::max(end - MonotonicNow(), absl::Milliseconds(1));
+  auto reply =
+      rendezvous::FetchStatus(service.address(), options.run_id, left, options.token, options.tls);
+  if (!reply.ok()) return reply.status();
+  return FoundService{service.address(), *std::move(reply)};
+}
+
+// The service of each job that etcd has. Each gets its share of the time: one that hangs, or has no
+// service now, leaves enough of it for the others, and has a line in place of its status.
+absl::StatusOr<std::vector<FoundService>> FindAllInEtcd(QueryOptions options) {
+  const Instant until = MonotonicNow() + options.timeout;
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<std::string> jobs,
+                          rendezvous::ServiceLookup::Jobs(*options.etcd, options.timeout));
+  std::vector<FoundService> found;
+  absl::Status error;
+  for (size_t i = 0; i < jobs.size(); ++i) {
+    const Instant now = MonotonicNow();
+    options.run_id = jobs[i];
+    absl::StatusOr<FoundService> service =
+        FindJobInEtcd(options, now + (until - now) / static_cast<int64_t>(jobs.size() - i));
+    if (service.ok()) {
+      found.push_back(*std::move(service));
+    } else {
+      Notify(Printable(absl::StrCat("job ", jobs[i], ": ", service.status().message())));
+      error.Update(service.status());
+    }
+  }
+  if (found.empty()) return error;
+  return found;
+}
+
 absl::StatusOr<std::vector<FoundService>> FindInEtcd(const QueryOptions& options) {
-  DDPRUN_ASSIGN_OR_RETURN(JobService service, JobService::FindInEtcd(options));
+  if (options.run_id.empty()) return FindAllInEtcd(options);
+  DDPRUN_ASSIGN_OR_RETURN(
+      JobService service,
+      JobService::FindInEtcd(options, std::max(options.timeout, JobService::kTakeover)));
   auto reply = service.Ask([&](const ServiceAddress& address) {
     return rendezvous::FetchStatus(address, options.run_id, options.timeout, options.token,
                                    options.tls);
@@ -120,8 +163,9 @@ std::optional<size_t> Ask(absl::string_view command, const std::vector<Choice>& 
   std::string text =
       absl::StrCat("several jobs run here; which one is to be meant by ddprun ", command, "?\n");
   for (size_t i = 0; i < choices.size(); ++i) {
-    absl::StrAppend(&text, "  ", i + 1, ") ", choices[i].run_id, ": ", choices[i].description, " (",
-                    choices[i].service.name, ")\n");
+    absl::StrAppend(&text, "  ", i + 1, ") ", choices[i].run_id, ": ", choices[i].description);
+    const std::string& service = choices[i].service.name;
+    absl::StrAppend(&text, service.empty() ? "" : absl::StrCat(" (", service, ")"), "\n");
   }
   NotifyLines(absl::StrCat(Printable(text), "1-", choices.size(), ", or nothing: "));
   char line[32] = "";
@@ -134,11 +178,37 @@ std::optional<size_t> Ask(absl::string_view command, const std::vector<Choice>& 
 
 // Whether the only job is meant.
 bool Confirms(absl::string_view command, const Choice& choice) {
-  NotifyLines(Printable(absl::StrCat("ddprun ", command, ": job ", choice.run_id, ", ",
-                                     choice.description, " at ", choice.service.name, "? [y/N] ")));
+  const std::string& service = choice.service.name;
+  NotifyLines(
+      Printable(absl::StrCat("ddprun ", command, ": job ", choice.run_id, ", ", choice.description,
+                             service.empty() ? "" : " at ", service, "? [y/N] ")));
   char line[32] = "";
   if (std::fgets(line, sizeof(line), stdin) == nullptr) return false;
   return line[0] == 'y' || line[0] == 'Y';
+}
+
+// The job that is meant. Params: named: the user has named it; where: there are several.
+absl::StatusOr<Choice> Choose(absl::string_view command, bool named, WhenOne when_one,
+                              const std::vector<Choice>& choices, absl::string_view where) {
+  const bool on_terminal = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
+  std::optional<size_t> chosen;
+  if (choices.size() == 1) {
+    // A job that nobody has named may be another one than the person at the keyboard thinks of.
+    const bool asks = when_one == WhenOne::kAsks && !named && on_terminal;
+    if (asks && !Confirms(command, choices.front())) {
+      return absl::CancelledError("nothing was done");
+    }
+    chosen = 0;
+  } else if (on_terminal) {
+    chosen = Ask(command, choices);
+  }
+  if (chosen.has_value()) return choices[*chosen];
+  std::string text =
+      absl::StrCat("which job? There are several ", where, "; name one with --rdzv_id, or by");
+  for (const Choice& choice : choices) {
+    absl::StrAppend(&text, "\n  ", CommandText(command, choice));
+  }
+  return absl::InvalidArgumentError(text);
 }
 
 }  // namespace
@@ -194,27 +264,22 @@ absl::StatusOr<ServiceAddress> ChooseService(absl::string_view command, QueryOpt
                                              WhenOne when_one) {
   if (options->endpoint_given) return AddressOf(EndpointOf(*options));
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<Choice> choices, Choices(*options));
-  const bool on_terminal = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
-  std::optional<size_t> chosen;
-  if (choices.size() == 1) {
-    // A job that nobody has named may be another one than the person at the keyboard thinks of.
-    const bool asks = when_one == WhenOne::kAsks && options->run_id.empty() && on_terminal;
-    if (asks && !Confirms(command, choices.front())) {
-      return absl::CancelledError("nothing was done");
-    }
-    chosen = 0;
-  } else if (on_terminal) {
-    chosen = Ask(command, choices);
-  }
-  if (chosen.has_value()) {
-    options->run_id = choices[*chosen].run_id;
-    return choices[*chosen].service;
-  }
-  std::string text = "which job? There are several on this machine; name one with --rdzv_id, or by";
-  for (const Choice& choice : choices) {
-    absl::StrAppend(&text, "\n  ", CommandText(command, choice));
-  }
-  return absl::InvalidArgumentError(text);
+  DDPRUN_ASSIGN_OR_RETURN(const Choice choice, Choose(command, !options->run_id.empty(), when_one,
+                                                      choices, "on this machine"));
+  options->run_id = choice.run_id;
+  return choice.service;
+}
+
+absl::Status ChooseJobInEtcd(absl::string_view command, QueryOptions* options, WhenOne when_one) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<std::string> jobs,
+                          rendezvous::ServiceLookup::Jobs(*options->etcd, options->timeout));
+  const std::string where = absl::StrCat("in etcd, under ", options->etcd->prefix);
+  std::vector<Choice> choices;
+  for (const std::string& job : jobs) choices.push_back({ServiceAddress(""), job, where});
+  DDPRUN_ASSIGN_OR_RETURN(const Choice choice,
+                          Choose(command, /*named=*/false, when_one, choices, "in etcd"));
+  options->run_id = choice.run_id;
+  return absl::OkStatus();
 }
 
 }  // namespace ddprun::launcher

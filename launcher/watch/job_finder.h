@@ -19,10 +19,10 @@ struct FoundService {
   rendezvous::v1::GetStatusReply reply;
 };
 
-// The service at the endpoint, or that etcd names; without either those of this user's jobs on this
-// machine, wherever they listen (their agents know), and that at localhost:29400. Each once, and at
-// least one. Blocking. Errors: those of FetchStatus; NOT_FOUND: there is none; the text says where
-// it looked.
+// The service at the endpoint, or those of the jobs in etcd, within `timeout` if none is named;
+// without either those of this user's jobs on this machine, wherever they listen (their agents
+// know), and that at localhost:29400. Each once, and at least one. Blocking. Errors: those of
+// FetchStatus; NOT_FOUND: there is none; the text says where it looked.
 absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& options);
 
 // What agents of this user on this machine say of themselves that hear no service, but for those
@@ -37,6 +37,10 @@ std::vector<agent::v1::NodeState> FindCutOffNodes(const QueryOptions& options,
 enum class WhenOne { kTakesIt, kAsks };
 absl::StatusOr<rendezvous::ServiceAddress> ChooseService(absl::string_view command,
                                                          QueryOptions* options, WhenOne when_one);
+
+// Puts the name of the job that is meant into `options`, of those that etcd has. Requires: they
+// name none. Errors: as ChooseService and rendezvous::ServiceLookup::Jobs.
+absl::Status ChooseJobInEtcd(absl::string_view command, QueryOptions* options, WhenOne when_one);
 
 }  // namespace ddprun::launcher
 

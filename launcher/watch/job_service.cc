@@ -1,5 +1,7 @@
 #include "launcher/watch/job_service.h"
 
+#include <algorithm>
+
 #include "base/status_macros.h"
 #include "launcher/watch/own_machine.h"
 #include "rendezvous/client/control_client.h"
@@ -8,17 +10,23 @@ namespace ddprun::launcher {
 
 absl::StatusOr<JobService> JobService::Find(absl::string_view command, QueryOptions* options,
                                             WhenOne when_one) {
-  if (options->etcd.has_value()) return FindInEtcd(*options);
+  if (options->etcd.has_value()) {
+    if (options->run_id.empty()) {
+      DDPRUN_RETURN_IF_ERROR(ChooseJobInEtcd(command, options, when_one));
+    }
+    return FindInEtcd(*options, std::max(options->timeout, kTakeover));
+  }
   DDPRUN_ASSIGN_OR_RETURN(rendezvous::ServiceAddress address,
                           ChooseService(command, options, when_one));
   return JobService(std::move(address));
 }
 
-absl::StatusOr<JobService> JobService::FindInEtcd(const QueryOptions& options) {
+absl::StatusOr<JobService> JobService::FindInEtcd(const QueryOptions& options,
+                                                  absl::Duration patience) {
   JobService service("");
   DDPRUN_ASSIGN_OR_RETURN(service.lookup_,
                           rendezvous::ServiceLookup::Create(*options.etcd, options.run_id));
-  DDPRUN_RETURN_IF_ERROR(service.LookUp(std::max(options.timeout, kTakeover)));
+  DDPRUN_RETURN_IF_ERROR(service.LookUp(patience));
   return service;
 }
 

@@ -31,13 +31,15 @@ class JobService {
   static constexpr absl::Duration kMoment = absl::Seconds(1);
 
   // Of the job that is meant: without --rdzv_id its name is put into `options`, where that is
-  // known. Of several jobs on this machine the user is asked on a terminal. Params: command:
-  // "stop", that asks. Errors: those of FindServices (job_finder.h) and rendezvous::ServiceLookup;
-  // INVALID_ARGUMENT: there are several; the text has the commands to choose from.
+  // known. Of several jobs on this machine, or in etcd, the user is asked on a terminal. Params:
+  // command: "stop", that asks. Errors: those of FindServices (job_finder.h) and
+  // rendezvous::ServiceLookup; INVALID_ARGUMENT: there are several; the text has the commands to
+  // choose from.
   static absl::StatusOr<JobService> Find(absl::string_view command, QueryOptions* options,
                                          WhenOne when_one = WhenOne::kTakesIt);
-  // Of the job that `options` name in etcd.
-  static absl::StatusOr<JobService> FindInEtcd(const QueryOptions& options);
+  // Of the job that `options` name in etcd; a leader is waited for until `patience` is over.
+  static absl::StatusOr<JobService> FindInEtcd(const QueryOptions& options,
+                                               absl::Duration patience);
 
   const rendezvous::ServiceAddress& address() const { return address_; }
 

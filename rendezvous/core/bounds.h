@@ -39,6 +39,9 @@ inline constexpr size_t kVerdictBytesMin = 8U << 10;    // and yet so much for e
 
 // Longest time that a job may ask for.
 inline constexpr absl::Duration kTimeoutMax = absl::Hours(7 * 24);
+// Longer than any job's or generation's age: what a wrong agent says of it moves the books no
+// further.
+inline constexpr absl::Duration kAgeMax = absl::Hours(24 * 366);
 // Between two looks at a suspect worker, when nobody says (R13).
 inline constexpr absl::Duration kHangSample = absl::Milliseconds(250);
 // What the deadline of a preemption is for: a quarter of it to agree, half of it to reach the step,

@@ -30,6 +30,7 @@ struct Join {
   JobSpec job;
   NodeInfo node;
   GroupState group_state = GroupState::kIdle;
+  absl::Duration job_age = {};  // at least, as this agent knows; zero = it was never welcomed
 };
 
 struct Renewal {
@@ -119,7 +120,8 @@ struct Welcome {
   std::string release;
   absl::Duration lease;
   uint64_t processed_sequence = 0;
-  uint64_t heartbeat_key = 0;  // the shell's, not the core's
+  uint64_t heartbeat_key = 0;   // the shell's, not the core's
+  absl::Duration job_age = {};  // for people who watch: since the first node has joined
 
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };

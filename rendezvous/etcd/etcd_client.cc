@@ -400,6 +400,11 @@ void EtcdClient::Range(const std::string& key, absl::Duration patience,
                        Done<pb::RangeResponse> done) {
   pb::RangeRequest request;
   request.set_key(key);
+  Range(std::move(request), patience, std::move(done));
+}
+
+void EtcdClient::Range(pb::RangeRequest request, absl::Duration patience,
+                       Done<pb::RangeResponse> done) {
   Begin(std::make_unique<Unary<pb::RangeRequest, pb::RangeResponse>>(
       std::move(request), patience,
       [](const auto& channel, auto* context, const auto* in, auto* out, auto callback) {

@@ -47,6 +47,8 @@ class EtcdClient {
   // Of one key; as new as the call (linearizable).
   void Range(const std::string& key, absl::Duration patience,
              Done<etcdserverpb::RangeResponse> done);
+  void Range(etcdserverpb::RangeRequest request, absl::Duration patience,
+             Done<etcdserverpb::RangeResponse> done);
   void Txn(etcdserverpb::TxnRequest request, absl::Duration patience,
            Done<etcdserverpb::TxnResponse> done);
   void Grant(int64_t lease, absl::Duration ttl, absl::Duration patience,

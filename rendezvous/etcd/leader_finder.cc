@@ -75,6 +75,7 @@ void LeaderFinder::Look() {
 
 void LeaderFinder::OnLooked(const absl::StatusOr<pb::RangeResponse>& reply) {
   if (!reply.ok()) return Answer(reply.status());
+  if (began_ == 0) began_ = reply->header().revision();
   const absl::StatusOr<std::optional<Leader>> leader = ReadLeader(*reply);
   if (!leader.ok()) return Answer(leader.status());
   if (leader->has_value()) return OnLeader(**leader);
@@ -146,6 +147,23 @@ void LeaderFinder::Supersede() {
 }
 
 // ------------------------------------------------------------- to be chosen
+//
+// Who is late for a job that has ended, and who begins a new run of the same name? The service of
+// an ended job resigns with the key `ended`, which stays for some minutes. Without it a late node
+// is elected, and waits for nodes that never come, or does the whole job again. But people use a
+// name again at once, as torchrun lets them, and a new run must never be refused.
+//
+// Times can't tell the two: a late node that starts 3 s after the end and the first node of a new
+// run that starts then differ in nothing. So only what is certain is refused: etcd numbers its
+// changes, and a node whose first look at etcd was before the change that wrote `ended` was started
+// while the job still was there. For example, with `ended` written by change 120:
+//
+//   first look at 110 (the link to the service is cut)  →  late: ABORTED
+//   first look at 120 or later                          →  a new run; the node is told of the end
+//
+// The claim compares the two in one transaction, and removes the key: nodes of the new run are not
+// late for the old one at a takeover. To shorten the wait of a node in the second row would refuse
+// a new run whose other nodes take long to start; a message costs nobody anything.
 
 void LeaderFinder::Stand() {
   const auto lease = static_cast<int64_t>(RandomNumber() >> 1U | 1U);
@@ -154,6 +172,7 @@ void LeaderFinder::Stand() {
                        .asked = loop_->Now(),
                        .ttl = ttl_,
                        .vanished = "",
+                       .ended = "",
                        .endpoints = {}};
   client_->Grant(lease, ttl_, kLookPatience,
                  Step<pb::LeaseGrantResponse>(&LeaderFinder::OnGranted));
@@ -164,27 +183,41 @@ void LeaderFinder::OnGranted(const absl::StatusOr<pb::LeaseGrantResponse>& reply
   standing_->ttl = absl::Seconds(reply->ttl());
   pb::TxnRequest txn;
   AddCompare(keys_.leader, pb::Compare::CREATE, 0, &txn);
+  pb::Compare* began_after_end = txn.add_compare();
+  began_after_end->set_key(keys_.ended);
+  began_after_end->set_result(pb::Compare::LESS);
+  began_after_end->set_target(pb::Compare::MOD);
+  began_after_end->set_mod_revision(began_ + 1);
   txn.add_success()->mutable_request_range()->set_key(keys_.host);
+  txn.add_success()->mutable_request_range()->set_key(keys_.ended);
   AddPut(keys_.leader, LeaderValue(node_id_, ""), standing_->lease, &txn);
   AddPut(keys_.host, node_id_, /*lease=*/0, &txn);
+  AddDelete(keys_.ended, &txn);
   txn.add_failure()->mutable_request_range()->set_key(keys_.leader);
+  txn.add_failure()->mutable_request_range()->set_key(keys_.ended);
   client_->Txn(std::move(txn), kLookPatience, Step<pb::TxnResponse>(&LeaderFinder::OnClaimed));
 }
 
 void LeaderFinder::OnClaimed(const absl::StatusOr<pb::TxnResponse>& reply) {
   if (!reply.ok()) return Answer(reply.status());
-  if (!reply->succeeded() || reply->responses_size() < 1) {
+  const bool answered = reply->responses_size() >= 2;
+  const pb::RangeResponse ended =
+      answered ? reply->responses(1).response_range() : pb::RangeResponse();
+  if (!reply->succeeded() || !answered) {
     // Somebody was first; or we were, by a try whose answer was lost: then its lease ends, and with
     // it the key.
     client_->Revoke(standing_->lease, kLookPatience, [](const auto& /*reply*/) {});
     standing_.reset();
-    return Look();
+    const bool nobody_leads = answered && reply->responses(0).response_range().kvs().empty();
+    if (!nobody_leads || ended.kvs().empty()) return Look();
+    return Answer(absl::AbortedError(ended.kvs(0).value()));
   }
   standing_->revision = reply->header().revision();
   const pb::RangeResponse& host = reply->responses(0).response_range();
   if (!host.kvs().empty() && host.kvs(0).value() != node_id_) {
     standing_->vanished = host.kvs(0).value();
   }
+  if (!ended.kvs().empty()) standing_->ended = ended.kvs(0).value();
   standing_->endpoints = client_->Endpoints();
   leads_ = true;
   const Election election = *standing_;

@@ -30,6 +30,7 @@ class LeaderFinder final : public ServiceLocator {
     Instant asked;         // when the lease was asked for
     absl::Duration ttl;    // that etcd granted
     std::string vanished;  // the node that led last, and ended without a word; "" = none
+    std::string ended;     // of a job of this name that ended before this node began; "" = none
     std::vector<std::string> endpoints;  // of etcd, first who answers
   };
 
@@ -46,6 +47,7 @@ class LeaderFinder final : public ServiceLocator {
       absl::Duration ttl, Callbacks callbacks);
   ~LeaderFinder() override;
 
+  // Answers, too: ABORTED: the job has ended, and this node began before.
   void Locate(bool again, std::function<void(absl::StatusOr<std::string>)> found,
               std::function<void()> moved) override;
   // The service that was elected is gone: another one can be, this node after a pause at the
@@ -88,6 +90,7 @@ class LeaderFinder final : public ServiceLocator {
   std::string told_;                  // the last target
   int64_t watched_ = 0;               // the revision after which a change is awaited
   int64_t told_revision_ = 0;         // of its leadership; never goes back
+  int64_t began_ = 0;                 // etcd's revision when it first answered; 0 = not yet
   std::optional<Election> standing_;  // a lease that was asked for; revision 0 = not elected
   bool leads_ = false;
   bool may_stand_ = true;

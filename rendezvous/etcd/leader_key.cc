@@ -1,8 +1,11 @@
 #include "rendezvous/etcd/leader_key.h"
 
 #include <nlohmann/json.hpp>
+#include <set>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
 #include "base/text.h"
 
 namespace ddprun::rendezvous {
@@ -13,7 +16,29 @@ JobKeys KeysOf(const EtcdSettings& settings, const std::string& run_id) {
   const std::string folder = absl::StrCat(settings.prefix, "/", run_id, "/");
   return {.leader = absl::StrCat(folder, "leader"),
           .host = absl::StrCat(folder, "host"),
-          .record = absl::StrCat(folder, "record")};
+          .record = absl::StrCat(folder, "record"),
+          .ended = absl::StrCat(folder, "ended")};
+}
+
+pb::RangeRequest AllKeys(const EtcdSettings& settings, int64_t limit) {
+  pb::RangeRequest request;
+  request.set_key(settings.prefix + "/");
+  request.set_range_end(settings.prefix + "0");  // the byte after the slash
+  request.set_limit(limit);
+  request.set_keys_only(true);
+  return request;
+}
+
+std::vector<std::string> JobsOf(const EtcdSettings& settings, const pb::RangeResponse& keys) {
+  std::set<std::string> jobs;
+  for (const pb::KeyValue& kv : keys.kvs()) {
+    absl::string_view name = kv.key();
+    if (!absl::ConsumePrefix(&name, settings.prefix + "/")) continue;
+    if (absl::ConsumeSuffix(&name, "/leader") || absl::ConsumeSuffix(&name, "/record")) {
+      jobs.emplace(name);
+    }
+  }
+  return {jobs.begin(), jobs.end()};
 }
 
 absl::StatusOr<std::optional<Leader>> ReadLeader(const pb::RangeResponse& reply) {

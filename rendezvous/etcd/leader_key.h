@@ -4,6 +4,7 @@
 #include <cstdint>
 #include <optional>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "ddprun/etcd/rpc.pb.h"
@@ -20,9 +21,17 @@ struct JobKeys {
   std::string host;
   // The job's record (R10).
   std::string record;
+  // Why there is no such job any more, for people (R10); goes with a lease of its own.
+  std::string ended;
 };
 
 JobKeys KeysOf(const EtcdSettings& settings, const std::string& run_id);
+
+// Asks for the names of so many keys under the prefix, at most.
+etcdserverpb::RangeRequest AllKeys(const EtcdSettings& settings, int64_t limit);
+// The run ids of the jobs that have a service, or a record, among these keys; each once, in order.
+std::vector<std::string> JobsOf(const EtcdSettings& settings,
+                                const etcdserverpb::RangeResponse& keys);
 
 // What the key `leader` says.
 struct Leader {

@@ -16,6 +16,8 @@ namespace pb = etcdserverpb;
 
 // How long a leader that didn't answer is left alone; a change of the key ends it.
 constexpr absl::Duration kLeftAlone = absl::Milliseconds(500);
+// How many keys are read to list the jobs; a job has three.
+constexpr int64_t kKeysMax = 4096;
 
 }  // namespace
 
@@ -40,16 +42,33 @@ void ServiceLookup::RunUntilDone() {
   while (!std::exchange(done_, false)) loop_->Run();
 }
 
-absl::StatusOr<pb::RangeResponse> ServiceLookup::Read(const std::string& key,
-                                                      absl::Duration patience) {
+template <typename Request>
+absl::StatusOr<pb::RangeResponse> ServiceLookup::Read(Request request, absl::Duration patience) {
   absl::StatusOr<pb::RangeResponse> answer;
-  client_->Range(key, patience, [&](absl::StatusOr<pb::RangeResponse> reply) {
+  client_->Range(std::move(request), patience, [&](absl::StatusOr<pb::RangeResponse> reply) {
     answer = std::move(reply);
     done_ = true;
     loop_->Stop();
   });
   RunUntilDone();
   return answer;
+}
+
+absl::StatusOr<std::vector<std::string>> ServiceLookup::Jobs(const EtcdSettings& settings,
+                                                             absl::Duration patience) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<ServiceLookup> lookup, Create(settings, ""));
+  DDPRUN_ASSIGN_OR_RETURN(const pb::RangeResponse keys,
+                          lookup->Read(AllKeys(settings, kKeysMax), patience));
+  const std::string where =
+      absl::StrCat("under ", Quoted(settings.prefix + "/"), " in ", lookup->client_->Name());
+  if (keys.more()) {
+    return absl::ResourceExhaustedError(
+        absl::StrCat("more than ", kKeysMax, " keys are ", where, ": name the job with --rdzv_id"));
+  }
+  std::vector<std::string> jobs = JobsOf(settings, keys);
+  if (!jobs.empty()) return jobs;
+  return absl::NotFoundError(
+      absl::StrCat("no job is ", where, "; another prefix is named with --rdzv_conf etcd_prefix"));
 }
 
 void ServiceLookup::AwaitChange(int64_t revision, absl::Duration patience) {
@@ -76,6 +95,8 @@ absl::StatusOr<Leader> ServiceLookup::Find(int64_t former, absl::Duration patien
     if (!leader.has_value()) {
       DDPRUN_ASSIGN_OR_RETURN(const pb::RangeResponse record, Read(keys_.record, left));
       if (record.kvs().empty()) {
+        DDPRUN_ASSIGN_OR_RETURN(const pb::RangeResponse ended, Read(keys_.ended, left));
+        if (!ended.kvs().empty()) return absl::NotFoundError(ended.kvs(0).value());
         return absl::NotFoundError(absl::StrCat("no job ", Quoted(run_id_), " in ", client_->Name(),
                                                 ": it is over, has not begun, or has another "
                                                 "name or --rdzv_conf etcd_prefix"));

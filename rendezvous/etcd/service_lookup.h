@@ -5,6 +5,7 @@
 #include <functional>
 #include <memory>
 #include <string>
+#include <vector>
 
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
@@ -23,6 +24,11 @@ class ServiceLookup {
   static absl::StatusOr<std::unique_ptr<ServiceLookup>> Create(const EtcdSettings& settings,
                                                                std::string run_id);
 
+  // The run ids of the jobs under the prefix, in order. Errors: NOT_FOUND: there is none;
+  // RESOURCE_EXHAUSTED: there are thousands; else as Create and EtcdClient.
+  static absl::StatusOr<std::vector<std::string>> Jobs(const EtcdSettings& settings,
+                                                       absl::Duration patience);
+
   // The leader that serves the job. While nobody does, and there is such a job, waits for one.
   // Params: former: the revision of a leader that didn't answer: another one is waited for, for a
   // moment; 0 = none. Errors: NOT_FOUND: etcd has no such job; UNAVAILABLE: nobody serves it within
@@ -32,7 +38,9 @@ class ServiceLookup {
  private:
   ServiceLookup(std::unique_ptr<EventLoop> loop, std::unique_ptr<EtcdClient> client, JobKeys keys,
                 std::string run_id);
-  absl::StatusOr<etcdserverpb::RangeResponse> Read(const std::string& key, absl::Duration patience);
+  // Params: request: a key, or a RangeRequest.
+  template <typename Request>
+  absl::StatusOr<etcdserverpb::RangeResponse> Read(Request request, absl::Duration patience);
   void AwaitChange(int64_t revision, absl::Duration patience);
   void RunUntilDone();
 

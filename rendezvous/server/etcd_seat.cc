@@ -11,6 +11,9 @@ namespace {
 namespace pb = etcdserverpb;
 
 constexpr absl::Duration kPatience = absl::Seconds(2);
+// How long late nodes hear that the job has ended: the default of the join timeout, after which a
+// node that reached etcd but no service has given up.
+constexpr absl::Duration kEndedIsKnown = absl::Minutes(10);
 
 }  // namespace
 
@@ -77,16 +80,28 @@ void EtcdSeat::Lose(absl::Status why) {
   on_lost_(lost_);
 }
 
-void EtcdSeat::Leave(bool node_lives) {
+void EtcdSeat::Resign(pb::TxnRequest resignation, std::function<void(absl::Status)> done) {
+  client_->Txn(
+      std::move(resignation), kPatience,
+      [done = std::move(done)](const absl::StatusOr<pb::TxnResponse>& r) { done(r.status()); });
+}
+
+void EtcdSeat::Leave(bool node_lives, const std::string& ended) {
   if (!lost_.ok()) return;
   Timer bound(loop_, [this] {
     if (awaited_) awaited_(absl::DeadlineExceededError(""));
   });
   bound.Arm(loop_->Now() + kPatience);
-  Await([this, node_lives](const auto& done) {
-    journal_->NotifyWhenIdle([this, node_lives, done] {
-      client_->Txn(Resignation(keys_, config_.revision, node_lives), kPatience,
-                   [done](const absl::StatusOr<pb::TxnResponse>& reply) { done(reply.status()); });
+  Await([this, node_lives, &ended](const auto& done) {
+    journal_->NotifyWhenIdle([this, node_lives, ended, done] {
+      pb::TxnRequest resignation = Resignation(keys_, config_.revision, node_lives);
+      if (ended.empty()) return Resign(std::move(resignation), done);
+      client_->Grant(/*lease=*/0, kEndedIsKnown, kPatience,
+                     [this, resignation = std::move(resignation), ended,
+                      done](const absl::StatusOr<pb::LeaseGrantResponse>& lease) mutable {
+                       if (lease.ok()) AddPut(keys_.ended, ended, lease->id(), &resignation);
+                       Resign(std::move(resignation), done);
+                     });
     });
   }).IgnoreError();  // its lease ends by itself then
 }

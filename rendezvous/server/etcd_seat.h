@@ -46,13 +46,15 @@ class EtcdSeat {
   // Tells all agents that the job is served here. Errors: as Take.
   absl::Status Publish(int port);
   // Gives the leadership up, once what is under way to etcd has come there; waits 2 s at most.
-  // `node_lives`: as in Resignation().
-  void Leave(bool node_lives);
+  // Params: node_lives: as in Resignation(); ended: what late nodes are to hear of a job that has
+  // ended, for 10 min; "" = another node is to go on with the job.
+  void Leave(bool node_lives, const std::string& ended);
 
  private:
   EtcdSeat(EventLoop* loop, EtcdSeatConfig config) : loop_(loop), config_(std::move(config)) {}
   absl::Status Await(const std::function<void(std::function<void(absl::Status)>)>& begin);
   void Lose(absl::Status why);
+  void Resign(etcdserverpb::TxnRequest resignation, std::function<void(absl::Status)> done);
 
   EventLoop* const loop_;
   const EtcdSeatConfig config_;

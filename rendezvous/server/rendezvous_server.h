@@ -52,7 +52,7 @@ struct ServerOptions {
   // As FrontDoor::Options.on_store; null = this service's port is no MASTER_PORT.
   std::function<void(Fd connection)> on_store;
   // Called on the loop when the only job has ended and all its streams are closed (or 2 s later).
-  std::function<void()> on_only_job_ended;
+  std::function<void(const std::string& how)> on_only_job_ended;
   // Called on the loop before anybody hears what the journal's record doesn't know and can't be
   // told: no other service may be started from it. `why`: for people.
   std::function<void(const std::string& why)> on_record_stale;

@@ -208,7 +208,11 @@ int ServeMain(const ServeConfig& config) {
   options.token = config.token;
   options.tls = config.tls;
   options.only_run_id = config.only_run_id;
-  options.on_only_job_ended = [&loop] { (*loop)->Stop(); };
+  std::string ended;
+  options.on_only_job_ended = [&loop, &ended](const std::string& how) {
+    ended = how;
+    (*loop)->Stop();
+  };
   options.on_record_stale = [&config](const std::string& why) {
     if (config.ready_fd >= 0) NotifyAgent(config, "stale", why);
   };
@@ -230,15 +234,11 @@ int ServeMain(const ServeConfig& config) {
   }
   absl::StatusOr<std::unique_ptr<RendezvousServer>> server =
       RendezvousServer::Start(loop->get(), &*events, std::move(options));
-  if (!server.ok()) {
-    NotifyReady(config, server.status());
+  status = server.status();
+  if (status.ok() && seat != nullptr) status = seat->Publish((*server)->port());
+  if (!status.ok()) {
+    NotifyReady(config, status);
     return 1;
-  }
-  if (seat != nullptr) {
-    if (status = seat->Publish((*server)->port()); !status.ok()) {
-      NotifyReady(config, status);
-      return 1;
-    }
   }
   std::unique_ptr<FdWatch> life;
   bool agent_gone = false;
@@ -256,7 +256,7 @@ int ServeMain(const ServeConfig& config) {
   if (config.life_fd < 0) WarnIfOpen(config);
   (*loop)->Run();
   (*server)->Shutdown();
-  if (seat != nullptr) seat->Leave(/*node_lives=*/!agent_gone);
+  if (seat != nullptr) seat->Leave(/*node_lives=*/!agent_gone, ended);
   if (lost.ok()) return 0;
   Log(LogLevel::kWarning, absl::StrCat("the rendezvous service ends: ", lost.message()));
   return kLeadershipLost;

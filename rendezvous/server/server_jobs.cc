@@ -13,6 +13,12 @@ namespace {
 // How long the streams of an ended job may take to be done, after the core's own farewell.
 constexpr absl::Duration kLinger = absl::Seconds(1);
 
+// What late nodes hear of a job that has ended.
+std::string EndText(const JobShell& job) {
+  return absl::StrCat("the job '", job.run_id(), "' has ended (", job.View().reason,
+                      "); to run it again, start all nodes anew");
+}
+
 }  // namespace
 
 // Errors: ALREADY_EXISTS — this service is for another job.
@@ -35,9 +41,7 @@ absl::StatusOr<JobShell*> ServerImpl::FindJob(const AgentMessage& message, const
   const auto found = jobs_.find(message.run_id);
   if (found != jobs_.end()) {
     if (!found->second->ended()) return found->second.get();
-    return absl::AbortedError(absl::StrCat("the job '", message.run_id, "' has ended (",
-                                           found->second->View().reason,
-                                           "); to run it again, start all nodes anew"));
+    return absl::AbortedError(EndText(*found->second));
   }
   DDPRUN_RETURN_IF_ERROR(CheckTerm(term_, message));
   if (jobs_.size() >= kJobsMax) {
@@ -93,11 +97,12 @@ void ServerImpl::ForgetJob(const std::string& run_id) {
   }
   // The argument may belong to what goes now.
   const std::string ended_id = run_id;  // NOLINT(performance-unnecessary-copy-initialization)
+  const std::string how = EndText(*found->second);
   jobs_.erase(found);
   lingering_.erase(ended_id);
   if (ended_id == options_.only_run_id && options_.on_only_job_ended) {
     const auto on_ended = options_.on_only_job_ended;  // it may destroy us
-    on_ended();
+    on_ended(how);
   }
 }
 

@@ -90,6 +90,11 @@ absl::Duration FieldChecker::Milliseconds(absl::string_view field, uint32_t ms,
   return value;
 }
 
+absl::Duration FieldChecker::Microseconds(absl::string_view field, uint64_t us) {
+  Require(us <= kTimeMaxUs, field, absl::StrCat(us, " is above 2^56"));
+  return absl::Microseconds(std::min(us, kTimeMaxUs));
+}
+
 void FieldChecker::Count(absl::string_view field, int count, size_t most) {
   if (static_cast<size_t>(count) > most) {
     Refuse(absl::StatusCode::kResourceExhausted, field,

@@ -12,6 +12,9 @@
 
 namespace ddprun::rendezvous {
 
+// 2,284 years: nothing of a job gets there, and no sum of such times overflows.
+inline constexpr uint64_t kTimeMaxUs = uint64_t{1} << 56;
+
 // Reads the fields of one message from the wire and keeps the first thing that is wrong with any of
 // them, so that a conversion is a list of its fields with their ranges.
 //
@@ -37,6 +40,8 @@ class FieldChecker {
   // A time of [least, kTimeoutMax]; 0 stands for the default.
   absl::Duration Milliseconds(absl::string_view field, uint32_t ms, absl::Duration default_value,
                               absl::Duration least = absl::Milliseconds(1));
+  // How long something has lasted, up to kTimeMaxUs.
+  absl::Duration Microseconds(absl::string_view field, uint64_t us);
   // A number of entries.
   void Count(absl::string_view field, int count, size_t most);
   // Refuses when `has` is false.

@@ -33,6 +33,7 @@ Welcome ReadWelcome(FieldChecker* checker, const v1::Welcome& proto) {
       checker->Milliseconds("welcome.lease_ms", proto.lease_ms(), JobSpec{}.lease, kLeaseMin);
   welcome.processed_sequence = proto.processed_sequence();
   welcome.heartbeat_key = proto.heartbeat_key();
+  welcome.job_age = checker->Microseconds("welcome.job_age_us", proto.job_age_us());
   return welcome;
 }
 

@@ -40,6 +40,10 @@ v1::GroupState ToProto(GroupState state) {
   return v1::GROUP_STATE_UNSPECIFIED;
 }
 
+uint64_t MicrosecondsOf(absl::Duration duration) {
+  return static_cast<uint64_t>(absl::ToInt64Microseconds(std::max(duration, absl::ZeroDuration())));
+}
+
 void Write(const Join& join, v1::Join* proto) {
   proto->set_protocol_major(join.protocol_major);
   proto->set_protocol_minor(join.protocol_minor);
@@ -48,10 +52,7 @@ void Write(const Join& join, v1::Join* proto) {
   WriteJobSpec(join.job, proto->mutable_job());
   WriteNodeInfo(join.node, proto->mutable_node());
   proto->set_group_state(ToProto(join.group_state));
-}
-
-uint64_t MicrosecondsOf(absl::Duration duration) {
-  return static_cast<uint64_t>(absl::ToInt64Microseconds(std::max(duration, absl::ZeroDuration())));
+  proto->set_job_age_us(MicrosecondsOf(join.job_age));
 }
 
 void Write(const NodeTime& time, v1::NodeTime* proto) {
@@ -148,6 +149,7 @@ void Write(const Welcome& welcome, v1::Welcome* proto) {
   proto->set_lease_ms(ToMilliseconds(welcome.lease));
   proto->set_processed_sequence(welcome.processed_sequence);
   proto->set_heartbeat_key(welcome.heartbeat_key);
+  proto->set_job_age_us(MicrosecondsOf(welcome.job_age));
 }
 
 void Write(const Probe& probe, v1::Probe* proto) {

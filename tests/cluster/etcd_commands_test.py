@@ -111,6 +111,48 @@ class EtcdCommands(asking.Asking):
         self.meet += ["--rdzv_conf", f"protocol=https,ca_cert={authority.ca},ssl_cert={certificate},ssl_cert_key={key}"]
         self.check_all("token")
 
+    def test_etcds_leader_is_frozen(self):
+        """The short form of check_all's rows: what is answered wherever the service is, which may move beside other tests."""
+        self.use()
+        agents, workers = self.start_two("-", *self.meet)
+        self.bed.event("service_started", alive=agents)
+        frozen = self.etcd.processes[self.etcd.leader()]
+        frozen.send_signal(signal.SIGSTOP)
+        for command in ("status", "top"):
+            asker = self.ask(4, *asking.COMMANDS[command], *self.meet, "--rdzv_id", self.run_id)
+            self.check("etcd's leader is frozen", command, "ok", asker)
+        self.assertIsNone(frozen.poll())
+        frozen.send_signal(signal.SIGCONT)
+        self.end(agents, workers)
+
+    def test_jobs_that_nobody_has_named(self):
+        """All are shown, also beside one whose service hangs; a command about one job takes the only one, or names them."""
+        self.use(members=1)
+        none = self.ask(4, "status", *self.meet)
+        self.assert_status(1, none)
+        self.assertIn("no job is under '/ddprun/' in etcd at", none.text())
+        names = {host: f"{self.run_id}{host}" for host in (1, 2)}
+        agents = {host: self.bed.agent(f"agent{host}", ["--nnodes", 1, *self.meet, "--rdzv_id", name], host=host)
+                  for host, name in names.items()}
+        workers = {line["host"]: line for line in self.bed.workers(1, 2, alive=agents.values())}
+        for words in (("stop",), ("events",), ("logs", "rank0"), ("top",), ("drain", "n1"), ("status", "--status_page", 0)):
+            several = self.ask(4, *words, *self.meet)
+            self.assert_status(1, several)
+            self.assertRegex(several.text(), rf"several in etcd; .*(\n  ddprun .* … --rdzv_id {self.run_id}[12] .*){{2}}")
+        services = {line["pid"]: line["service_pid"] for line in self.bed.events.find("service_started")}
+        frozen = services[agents[2].pid]
+        os.kill(frozen, signal.SIGSTOP)
+        shown = self.ask(4, "status", *self.meet, "--timeout", 1)
+        self.assert_status(0, shown)
+        os.kill(frozen, signal.SIGCONT)
+        self.assertRegex(shown.text(), f"(?m)^job {names[1]}: ")
+        self.assertRegex(shown.text(), f"(?m)^ddprun: job {names[2]}: ")
+        self.bed.finish([workers["n2"]])
+        self.assert_status(0, agents[2])
+        self.assert_status(0, self.ask(4, "events", *self.meet))
+        self.assert_status(0, self.ask(1, "stop", *self.meet))
+        self.assert_status(1, agents[1])
+
     def test_no_counter_falls_at_a_takeover(self):
         """Of a job that trains, as the page on another host shows it."""
         self.use()

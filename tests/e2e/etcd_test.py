@@ -76,7 +76,9 @@ class EtcdTestCase(BedTestCase):
         self.bed.finish(workers)
         for node in nodes:
             self.assert_status(0, node)
-        self.assertEqual([], [key for key in self.etcd.keys() if self.run_id in key], "a job that is over leaves nothing")
+        left = [key for key in self.etcd.keys() if self.run_id in key]
+        self.assertEqual(["ended"], [key.rpartition("/")[2] for key in left], "a job that is over leaves one key")
+        self.assertEqual(600, self.etcd.granted(left[0]))
 
 
 class Jobs(EtcdTestCase):
@@ -98,6 +100,21 @@ class Jobs(EtcdTestCase):
         self.assertEqual({f"/mine/{self.run_id}/{name}" for name in ("host", "leader", "record")},
                          {key for key in self.etcd.keys() if self.run_id in key})
         self.end(workers, nodes)
+
+    def test_a_name_that_is_used_again_at_once(self):
+        """torchrun takes it, too; nobody of the new run is late for the old one, also when the service is lost."""
+        nodes, workers = self.start_nodes(2)
+        self.end(workers, nodes)
+        status = self.bed.run("status", ["status", *self.options()[:6]])
+        self.assert_status(1, status)
+        self.assertIn(f"the job '{self.run_id}' has ended (", status.text())
+        again = [self.bed.agent(f"again{index}", self.options("--nnodes", 2)) for index in range(2)]
+        workers = [line for line in self.bed.workers(1, 4, alive=again) if line not in workers]
+        self.assertEqual(1, sum("This node began after that end" in node.text() for node in again))
+        self.kill_newest_service(again)
+        self.bed.event("recovered", alive=again)
+        self.end(workers, again)
+        self.assertEqual(1, sum(node.text().count("has ended") for node in again))
 
     def test_a_worker_that_fails_restarts_all(self):
         nodes, workers = self.start_nodes(2, "--max_restarts", 1)

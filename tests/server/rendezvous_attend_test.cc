@@ -19,7 +19,8 @@ class AttendTest : public RendezvousFixture {};
 
 TEST_F(AttendTest, AJobFromJoinToVerdict) {
   bool ended = false;
-  Serve({.only_run_id = "job7", .on_only_job_ended = [&ended] { ended = true; }});
+  Serve({.only_run_id = "job7",
+         .on_only_job_ended = [&ended](const auto& /*how*/) { ended = true; }});
   const AgentMessage join = SampleJoin("job7", "a");
   auto agent = JoinAs(join);
   ASSERT_TRUE(UntilAssigned(*agent));
@@ -45,7 +46,8 @@ TEST_F(AttendTest, AJobFromJoinToVerdict) {
 }
 
 TEST_F(AttendTest, TheOnlyJobMayEndItsService) {
-  Serve({.only_run_id = "job7", .on_only_job_ended = [this] { server_.reset(); }});
+  Serve({.only_run_id = "job7",
+         .on_only_job_ended = [this](const auto& /*how*/) { server_.reset(); }});
   const AgentMessage join = SampleJoin("job7", "a");
   auto agent = JoinAs(join);
   ASSERT_TRUE(UntilAssigned(*agent));
@@ -59,7 +61,8 @@ TEST_F(AttendTest, TheOnlyJobMayEndItsService) {
 // An agent that never closes its side holds nobody up for long.
 TEST_F(AttendTest, AnEndedJobIsForgottenInTheEnd) {
   bool ended = false;
-  Serve({.only_run_id = "job7", .on_only_job_ended = [&ended] { ended = true; }});
+  Serve({.only_run_id = "job7",
+         .on_only_job_ended = [&ended](const auto& /*how*/) { ended = true; }});
   const AgentMessage join = SampleJoin("job7", "a");
   auto agent = JoinAs(join);
   ASSERT_TRUE(UntilAssigned(*agent));

@@ -97,6 +97,7 @@ AgentMessage FullJoin() {
   join.node.guards = "keeper, cgroup";
   join.node.hosts_service = true;
   join.group_state = GroupState::kStopping;
+  join.job_age = absl::Seconds(78);
   full.term = Term(77);
   full.generation = Generation(5);
   return full;
@@ -195,7 +196,8 @@ std::vector<ServiceMessage> SampleServiceMessages() {
                   .release = "0.1.0",
                   .lease = absl::Seconds(4),
                   .processed_sequence = 3,
-                  .heartbeat_key = 44},
+                  .heartbeat_key = 44,
+                  .job_age = absl::Seconds(77)},
           Probe{.nonce = 42, .processed_sequence = 4, .lease = absl::Seconds(20)},
           Standby{.reason = "1 of 2 nodes", .spare = true, .nodes_present = 1, .nodes_wanted = 2},
           assignment,

@@ -26,6 +26,8 @@ class Scrapes:
 
     def __init__(self, bed, url, command=lambda words: words):
         self.path = bed.path("scrapes")
+        with open(self.path, "x", encoding="utf-8"):
+            bed.follower.watch(self.path)
         bed.start_process("scrapes", command([sys.executable, __file__, url, self.path]), output=bed.path("scrapes.out"))
 
     def answers(self):

@@ -1,6 +1,8 @@
 #include "launcher/core/supervisor/service_stream.h"
 
+#include <algorithm>
 #include <utility>
+#include <variant>
 
 #include "base/check.h"
 
@@ -18,7 +20,8 @@ void ServiceStream::OnEndpoint(const EndpointFound& found) {
   identity_.node.hosts_service = found.hosts_service;
 }
 
-AgentMessage ServiceStream::Open(rendezvous::GroupState state, rendezvous::Generation generation) {
+AgentMessage ServiceStream::Open(Instant now, rendezvous::GroupState state,
+                                 rendezvous::Generation generation) {
   state_ = State::kOpen;
   number_ = number_.Next();
   AgentMessage message = Message(rendezvous::Join{.protocol_major = identity_.protocol_major,
@@ -27,13 +30,18 @@ AgentMessage ServiceStream::Open(rendezvous::GroupState state, rendezvous::Gener
                                                   .job = job_,
                                                   .node = identity_.node,
                                                   .group_state = state});
+  if (has_joined()) std::get<rendezvous::Join>(message.body).job_age = now - job_began_;
   if (state != rendezvous::GroupState::kIdle) message.generation = generation;
   return message;
 }
 
-std::vector<AgentMessage> ServiceStream::OnWelcome(const rendezvous::Welcome& welcome) {
+std::vector<AgentMessage> ServiceStream::OnWelcome(Instant now,
+                                                   const rendezvous::Welcome& welcome) {
   DDPRUN_CHECK(is_open(), "only an open stream is welcomed");
   state_ = State::kWelcomed;
+  // A service that has taken the job over may know less than its Welcome's readers.
+  const Instant began = now - welcome.job_age;
+  job_began_ = term_ == welcome.term ? std::min(job_began_, began) : began;
   term_ = welcome.term;
   outbox_.Confirm(welcome.processed_sequence);
   std::vector<AgentMessage> again(outbox_.pending().begin(), outbox_.pending().end());

@@ -6,6 +6,7 @@
 #include <string>
 #include <vector>
 
+#include "base/instant.h"
 #include "launcher/core/supervisor/outbox.h"
 #include "launcher/core/supervisor/supervisor_events.h"
 #include "rendezvous/core/message.h"
@@ -43,9 +44,10 @@ class ServiceStream {
 
   // A new stream is there. Returns: the Join to send on it; `generation` belongs to a state that
   // isn't kIdle.
-  rendezvous::AgentMessage Open(rendezvous::GroupState state, rendezvous::Generation generation);
+  rendezvous::AgentMessage Open(Instant now, rendezvous::GroupState state,
+                                rendezvous::Generation generation);
   // Returns: what has to be sent again, in order.
-  std::vector<rendezvous::AgentMessage> OnWelcome(const rendezvous::Welcome& welcome);
+  std::vector<rendezvous::AgentMessage> OnWelcome(Instant now, const rendezvous::Welcome& welcome);
   // Returns: the answer.
   rendezvous::AgentMessage OnProbe(const rendezvous::Probe& probe);
   void Close();
@@ -76,6 +78,7 @@ class ServiceStream {
   State state_ = State::kClosed;     // kWelcomed: has_joined()
   rendezvous::StreamNumber number_;  // of the newest stream; > 0 unless there never was one
   rendezvous::Term term_;            // of the newest Welcome; never back to 0
+  Instant job_began_;                // not after then, by the Welcomes of that term
   Outbox outbox_;                    // its sequences begin at 1 and have no gap
 };
 

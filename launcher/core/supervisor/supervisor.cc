@@ -62,7 +62,7 @@ void Supervisor::On(const StreamOpened& /*event*/) {
   if (group_.phase() == WorkerGroup::Phase::kIdle) {
     state = last_.succeeded() ? GroupState::kSucceeded : GroupState::kIdle;
   }
-  effects_.push_back(SendMessage{stream_.Open(state, group_.generation())});
+  effects_.push_back(SendMessage{stream_.Open(real_now_, state, group_.generation())});
 }
 
 void Supervisor::On(const ServiceMessageReceived& event) {
@@ -76,7 +76,7 @@ void Supervisor::OnMessage(const rendezvous::Welcome& welcome) {
   if (stream_.has_joined()) RecordFact("reconnected", {});
   watch_.OnWelcome();
   if (phase_ == Phase::kJoining) phase_ = Phase::kStandby;
-  for (rendezvous::AgentMessage& message : stream_.OnWelcome(welcome)) {
+  for (rendezvous::AgentMessage& message : stream_.OnWelcome(real_now_, welcome)) {
     effects_.push_back(SendMessage{std::move(message)});
   }
   if (phase_ == Phase::kEnding) ContinueEnding();

@@ -92,13 +92,22 @@ void Job::OnJoin(StreamKey stream, const AgentMessage& message, const Join& join
     if (!status.ok()) return Refuse(stream, message.node_id, std::move(status));
     return JoinEnded(stream, message, join, newcomer == Farewell::Newcomer::kLate);
   }
+  // The record of another machine's service doesn't say how long ago it was written, nor which
+  // nodes have joined since. An agent with the job's term has been welcomed to it.
+  const auto learn_age = [&] {
+    if (message.term != gate_.term()) return;
+    const absl::Duration missed = ledger_.BegunBefore(now_ - std::min(join.job_age, kAgeMax));
+    if (round_) round_->FormedBefore(round_->formed() - missed);
+  };
   JoinDecision decision = gate_.Decide(now_, message, join, roster_, drains_, unformed(), pace());
   switch (decision.kind) {
     case JoinDecision::Kind::kRefuse:
       return Refuse(stream, message.node_id, std::move(decision.refusal));
     case JoinDecision::Kind::kReattach:
+      learn_age();
       return Reattach(*decision.known, stream, message, join);
     case JoinDecision::Kind::kAdd:
+      learn_age();
       if (decision.known != nullptr) LoseNode(*decision.known, LossProof::kSuperseded);
       return AddNode(stream, message, join);
   }
@@ -226,7 +235,8 @@ void Job::OpenStream(const Node& node, StreamKey stream, StreamNumber number) {
   outbox_.SendTo(node, Welcome{.term = gate_.term(),
                                .release = kVersion,
                                .lease = pace().lease,
-                               .processed_sequence = Confirmed(node)});
+                               .processed_sequence = Confirmed(node),
+                               .job_age = ledger_.Age(now_)});
   if (lives) probes_.Wake(now_, spec().lease, spec().nodes_min);
   NoteHeard(node);
   if (was_silent) NoteSilenceOver(node, silence);

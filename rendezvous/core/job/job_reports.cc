@@ -15,9 +15,6 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Longer than any generation: what a wrong agent says moves the books no further.
-constexpr absl::Duration kLongestGeneration = absl::Hours(24 * 366);
-
 std::string MessageName(const AgentMessage& message) {
   static constexpr const char* kNames[] = {
       "Join",         "Renewal", "Heartbeat",  "WorkersStarted", "WorkerFailed", "GroupSucceeded",
@@ -126,7 +123,7 @@ void Job::SawProgress(const Node& node, const Renewal& renewal) {
   // agent knows how long its workers have been assigned.
   if (ledger_.recovers()) {
     const absl::Duration told = renewal.time->spent.Total() + renewal.time->last;
-    round_->FormedBefore(now_ - std::min(told, kLongestGeneration));
+    round_->FormedBefore(now_ - std::min(told, kAgeMax));
     ledger_.FormedBefore(round_->formed());
   }
   ledger_.Report(now_, *node.group_rank, *renewal.time, /*done=*/false);

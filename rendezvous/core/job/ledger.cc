@@ -55,6 +55,7 @@ void Ledger::Begin(Instant now) {
 void Ledger::Form(Instant now, size_t nodes) {
   DDPRUN_CHECK(state_ == State::kForming, "a generation that nobody waited for");
   booked_[TimeCause::kRendezvous] += now - since_;
+  recovered_ = recovers_ = false;
   state_ = State::kRunning;
   since_ = now;
   formed_ = now;
@@ -109,7 +110,7 @@ void Ledger::Settle(Instant now) {
 
 void Ledger::End(Instant now) {
   booked_ = Spent(now);
-  recovers_ = false;
+  recovered_ = recovers_ = false;
   state_ = State::kEnded;
   since_ = now;
 }
@@ -129,10 +130,11 @@ void Ledger::Recover(Instant now, const LedgerRecord& record, std::optional<Inst
   begun_ = formed.value_or(ended ? now : now - (record.age - booked_.Total())) - booked_.Total();
   since_ = ended ? now : formed.value_or(now - (record.age - booked_.Total()));
   state_ = ended ? State::kEnded : formed ? State::kRunning : State::kForming;
+  recovers_ = !ended;
+  recovered_ = !ended && (!formed || closed);
   if (!formed) return;
   formed_ = *formed;
   nodes_ = nodes;
-  recovers_ = true;
   if (closed) Close(*closed, std::nullopt);
 }
 
@@ -142,6 +144,20 @@ void Ledger::FormedBefore(Instant formed) {
   begun_ = *begun_ - (formed_ - formed);
   since_ = formed;
   formed_ = formed;
+}
+
+absl::Duration Ledger::BegunBefore(Instant begun) {
+  if (!recovered_) return absl::ZeroDuration();
+  if (state_ == State::kForming) recovers_ = false;
+  if (begun >= *begun_) return absl::ZeroDuration();
+  const absl::Duration missed = *begun_ - begun;
+  begun_ = begun;
+  since_ = since_ - missed;
+  if (state_ == State::kClosing) {
+    formed_ = formed_ - missed;
+    closed_ = closed_ - missed;
+  }
+  return missed;
 }
 
 // The lowest rank that told when the generation was over, or done; else the lowest.

@@ -59,10 +59,15 @@ class Ledger {
   // Moves the live generation's begin, and the job's with it, back to `formed`, if that is earlier:
   // a record of another machine doesn't say how much time has passed since. Requires: recovers().
   void FormedBefore(Instant formed);
+  // The same of a job that has no live generation, or an ending one: on what the record says last,
+  // the time was spent of which it doesn't know. Ignored when the record is of no use any more: a
+  // generation began since Recover. Returns: how far it all moves back; zero = not at all.
+  absl::Duration BegunBefore(Instant begun);
 
   TimeSpent Spent(Instant now) const;
   // What of Spent is certain. No cause is ever less than before, also after a recovery. nullopt =
-  // recovers(), or the recovered generation has ended before all nodes told.
+  // recovers(), or the recovered generation has ended before all nodes told; or none was live, and
+  // BegunBefore hasn't been called since.
   std::optional<TimeSpent> Counted(Instant now) const;
   // Since Begin; zero before.
   absl::Duration Age(Instant now) const;
@@ -92,9 +97,10 @@ class Ledger {
   bool marks_ = false;             // a generation before it was marked
   std::map<uint32_t, Told> told_;  // of the live generation, by group rank
   size_t nodes_ = 0;               // of the live generation
-  bool recovers_ = false;  // the live generation is a recovered one, and not all nodes have told
-  TimeSpent certain_;      // of the live generation; its total is at most that until closed_
-  TimeSpent booked_;       // from begun_ to the beginning of what is not over yet
+  bool recovered_ = false;  // no generation lived when the record was made, nor has one begun since
+  bool recovers_ = false;   // recovered, and agents have still to tell what the record doesn't know
+  TimeSpent certain_;       // of the live generation; its total is at most that until closed_
+  TimeSpent booked_;        // from begun_ to the beginning of what is not over yet
 };
 
 }  // namespace ddprun::rendezvous

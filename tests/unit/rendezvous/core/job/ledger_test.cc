@@ -195,6 +195,41 @@ TEST(LedgerCounts, ARecoveredGenerationThatEndsKeepsItsAge) {
   EXPECT_TRUE(ledger.Counted(now).has_value());
 }
 
+// The record was made 300 ms after the first node had joined, on another machine. An agent knows
+// that the job is 9 s old: all the time since was spent waiting.
+TEST(LedgerCounts, AWaitThatARecordDoesNotKnowIsTheAgents) {
+  Ledger former;
+  former.Begin(LedgerAt(0));
+  const LedgerRecord record = former.ToRecord(LedgerAt(300));
+  Ledger ledger;
+  const Instant now = LedgerAt(70'000);
+  ledger.Recover(now, record, std::nullopt, std::nullopt, /*ended=*/false, /*nodes=*/0);
+  EXPECT_EQ(ledger.Age(now), LedgerMs(300));
+  EXPECT_FALSE(ledger.Counted(now).has_value());
+  EXPECT_EQ(ledger.BegunBefore(LedgerAt(61'000)), LedgerMs(8700));
+  EXPECT_EQ(ledger.BegunBefore(LedgerAt(62'000)), absl::ZeroDuration()) << "another knows less";
+  EXPECT_EQ(ledger.Age(now), LedgerMs(9000));
+  EXPECT_EQ((*ledger.Counted(now))[TimeCause::kRendezvous], LedgerMs(9000));
+  ledger.Form(now, 1);
+  EXPECT_EQ(ledger.BegunBefore(LedgerAt(0)), absl::ZeroDuration());
+  EXPECT_EQ(ledger.BrokenInvariant(now), "");
+}
+
+// The same while a generation ends: its workers took that long to stop.
+TEST(LedgerCounts, AnEndThatARecordDoesNotKnowIsTheAgents) {
+  Ledger former = FormedLedger(1);
+  former.Close(LedgerAt(600), std::nullopt);
+  const LedgerRecord record = former.ToRecord(LedgerAt(600));
+  Ledger ledger;
+  const Instant now = LedgerAt(70'000);
+  ledger.Recover(now, record, LedgerAt(69'500), /*closed=*/now, /*ended=*/false, /*nodes=*/1);
+  EXPECT_EQ(ledger.BegunBefore(LedgerAt(61'000)), LedgerMs(8400));
+  ledger.Settle(now);
+  EXPECT_EQ(ledger.Age(now), LedgerMs(9000));
+  EXPECT_EQ((*ledger.Counted(now))[TimeCause::kRestart], LedgerMs(8400));
+  EXPECT_EQ(ledger.BrokenInvariant(now), "");
+}
+
 // A wrong node may say anything: what is counted stays within the time that was, and stays.
 TEST(LedgerCounts, WrongReportsMakeNoCounterFall) {
   uint64_t seed = 7;
