@@ -227,10 +227,8 @@ struct Verdict {
   Generation generation;
   uint32_t restart_count = 0;
   std::string rule;  // name of the rule that decided it (policy_rule.h)
-  // What was left out for many nodes (R8): so many failures, and of them so many that tie for the
-  // first cause, too.
-  uint32_t failures_left_out = 0;
-  uint32_t causes_left_out = 0;
+  uint32_t failures_left_out = 0;  // for many nodes (R8)
+  uint32_t causes_left_out = 0;    // of them, those that tie for the first cause, too
   std::string whole_on;  // host whose agent is told all of a verdict that was cut; "" = none is
 
   friend bool operator==(const Verdict&, const Verdict&) = default;
