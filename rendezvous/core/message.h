@@ -226,7 +226,7 @@ struct Verdict {
   uint32_t first_causes = 0;            // how many of them tie; 0 = there is none
   Generation generation;
   uint32_t restart_count = 0;
-  std::string rule;  // name of the rule that decided it (policy_rule.h)
+  std::string rule;                // name of the rule that decided it (policy_rule.h)
   uint32_t failures_left_out = 0;  // for many nodes (R8)
   uint32_t causes_left_out = 0;    // of them, those that tie for the first cause, too
   std::string whole_on;  // host whose agent is told all of a verdict that was cut; "" = none is
