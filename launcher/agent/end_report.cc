@@ -190,7 +190,7 @@ std::string RuleText(const LaunchPlan& plan, const Verdict& verdict) {
 
 void ReportEnd(const LaunchPlan& plan, const Exit& exit) {
   if (!exit.verdict.has_value()) {  // why was said when it happened
-    if (exit.signal == 0) return;
+    if (exit.signal == 0 || !exit.why.empty()) return;
     return Notify(absl::StrCat("this node has left the job on ", SignalName(exit.signal),
                                "; exit status ", exit.status));
   }

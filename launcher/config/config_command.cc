@@ -47,7 +47,8 @@ absl::StatusOr<std::string> Yaml(const std::string& path,
                                  const std::vector<std::pair<std::string, std::string>>& options,
                                  const std::vector<std::string>& command) {
   std::string text =
-      absl::StrCat("# Options of ddprun; run it with: ddprun --config ", Shown(path, 200),
+      absl::StrCat("# Options of ddprun; run it with: ddprun --config ",
+                   path == "-" ? "FILE, once it is in one" : Shown(path, 200),
                    "\n# Every key is explained in docs/CONFIG.md and by ddprun --help-all.\n");
   for (const auto& [name, value] : options) {
     if (!IsUtf8(value)) {

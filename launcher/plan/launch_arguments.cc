@@ -452,7 +452,8 @@ void DefineForeign(OptionSet* options) {
   options->AddForeign("rank", "workers get their ranks; the number of this node is --node_rank N");
   options->AddForeign("world-size", "it is what --nnodes and --nproc_per_node come to");
   for (const char* name : {"dry-run", "print-config"}) {
-    options->AddForeign(name, "ddprun config, with the same words, shows what they mean");
+    options->AddForeign(name,
+                        "ddprun config --output -, with the same words, prints what they mean");
   }
   for (const char* name : {"verbose", "v"}) {
     options->AddForeign(name,

@@ -141,6 +141,8 @@ absl::Status CheckScript(const std::string& script, const Host& host) {
     cure = "; may this user read it (ls -l)?";
   } else if (script == "python" || script == "python3" || absl::StartsWith(script, "python3.")) {
     cure = "; ddprun starts Python itself: leave that word out";
+  } else if (script == "torchrun" || script == "accelerate" || script == "deepspeed") {
+    cure = "; ddprun takes its place: leave that word out, and accelerate's launch, too";
   } else if (IsAssignment(script)) {
     cure = "; variables go in front of ddprun";
   } else if (host.FindProgram(script).ok()) {

@@ -52,20 +52,23 @@ std::string RateText(const NodeStatus& node) {
   return absl::StrFormat("%.3g", 1e6 / node.step_us());
 }
 
-// "2 of 2 workers, 1.8 s saved; 213.0 MiB parked", or why not.
+// "2 of 2 workers, 1.8 s saved; 213.0 MiB parked", or why not: these, or the next ones.
 std::string WarmText(const NodeStatus& node) {
   const rendezvous::v1::WarmStatus& warm = node.warm();
+  const auto why = [&](bool belongs_here) {
+    const bool is_known = belongs_here && !warm.why_cold().empty();
+    return is_known ? absl::StrCat(" (", warm.why_cold(), ")") : std::string();
+  };
   std::string text;
   if (const uint32_t all = warm.warm_workers() + warm.cold_workers(); all > 0) {
     absl::StrAppend(&text, warm.warm_workers(), " of ", all, all == 1 ? " worker" : " workers");
     if (warm.saved_ms() > 0) absl::StrAppend(&text, ", ", TimeText(warm.saved_ms()), " saved");
-    absl::StrAppend(&text, "; ");
+    absl::StrAppend(&text, why(warm.cold_workers() > 0), "; ");
   }
   absl::StrAppend(&text, warm.parked_bytes() > 0
                              ? absl::StrCat(BytesText(warm.parked_bytes()), " parked")
                              : "none parked");
-  if (!warm.why_cold().empty()) absl::StrAppend(&text, " (", warm.why_cold(), ")");
-  return text;
+  return absl::StrCat(text, why(warm.cold_workers() == 0));
 }
 
 // "         rank 3: train, step 41", a line for each.

@@ -147,7 +147,7 @@ class Seen(WarmTestCase):
         agent = self.start("--warm", "on")
         workers = self.bed.workers(1, 2, alive=[agent])
         warm = self.await_status(agent, lambda warm: warm.get("cold_workers") == 2)
-        self.assertEqual("what the script imports is not known yet", warm["why_cold"])
+        self.assertEqual("what the script imports was not known yet", warm["why_cold"])
         self.bed.finish(workers)
         self.assert_status(0, agent)
 

@@ -231,7 +231,7 @@ std::string WarmStarter::WhyCold() const {
   switch (state_) {
     case State::kUnlearned:
       return is_program() ? "their program has not said that it can be started ahead"
-                          : "what the script imports is not known yet";
+                          : "what the script imports was not known yet";
     case State::kLoading:
       return is_program() ? "the program that is started ahead was not ready in time"
                           : "the interpreter was not ready in time";

@@ -122,6 +122,8 @@ TEST(Refusals, TimesAndScripts) {
       {"secret.py", 1, "can't read the script: 'secret.py': Permission denied (errno 13, EACCES)"},
       {"empty", 1, "is a directory without a readable __main__.py"},
       {"echo hello", 1, "to run the program of that name add --no_python"},
+      {"accelerate launch train.py", 1, "ddprun takes its place: leave that word out"},
+      {"torchrun train.py", 1, "ddprun takes its place"},
       {"python train.py", 1, "ddprun starts Python itself: leave that word out"},
       {"run.sh", 1, "script 'run.sh' is a shell script, and not for Python: add --no_python"},
       {"env.sh", 1, "script 'env.sh' is a shell script"},  // #! /usr/bin/env -S A=b bash -eu

@@ -126,11 +126,19 @@ TEST(StatusText, ShowsHowWorkersStart) {
   rendezvous::v1::GetStatusReply reply = Sample();
   EXPECT_THAT(StatusText(reply, "h:1"), Not(HasSubstr("warm")));
   auto* warm = reply.mutable_jobs(0)->mutable_nodes(0)->mutable_warm();
-  warm->set_why_cold("what the script imports is not known yet");
+  warm->set_why_cold("what the script imports was not known yet");
   EXPECT_THAT(
       StatusText(reply, "h:1"),
-      HasSubstr("\n         warm: none parked (what the script imports is not known yet)\n"));
+      HasSubstr("\n         warm: none parked (what the script imports was not known yet)\n"));
+  // Of these workers; the next ones would be warm.
+  warm->set_cold_workers(2);
+  warm->set_parked_bytes(213 << 20);
+  EXPECT_THAT(
+      StatusText(reply, "h:1"),
+      HasSubstr("\n         warm: 0 of 2 workers (what the script imports was not known yet); "
+                "213.0 MiB parked\n"));
   warm->clear_why_cold();
+  warm->clear_cold_workers();
   warm->set_warm_workers(2);
   warm->set_saved_ms(1800);
   warm->set_parked_bytes(213 << 20);
