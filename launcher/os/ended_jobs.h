@@ -34,8 +34,7 @@ struct EndedJob {
 // How many records a folder keeps: the newest.
 inline constexpr size_t kEndedJobsMax = 100;
 
-// Where this user's records are: $XDG_STATE_HOME/ddprun/ended, as this process's environment has
-// it;
+// Where this user's records are, as this process's environment says: $XDG_STATE_HOME/ddprun/ended;
 // "" = it names no folder.
 std::string EndedJobsFolder();
 

@@ -39,6 +39,7 @@ inline constexpr size_t kVerdictBytesMin = 8U << 10;    // and yet so much for e
 
 // Longest time that a job may ask for.
 inline constexpr absl::Duration kTimeoutMax = absl::Hours(7 * 24);
+inline constexpr size_t kHoldUpsMax = 64;  // workers of a node that are told to hold up the job
 // Longer than any job's or generation's age: what a wrong agent says of it moves the books no
 // further.
 inline constexpr absl::Duration kAgeMax = absl::Hours(24 * 366);

@@ -211,8 +211,11 @@ std::optional<WarmUse> ReadWarm(FieldChecker* checker, const v1::Renewal& proto)
 
 std::map<uint32_t, HoldUp> ReadHoldUps(FieldChecker* checker, const v1::Renewal& proto) {
   std::map<uint32_t, HoldUp> hold_ups;
-  for (const auto& [local_rank, hold_up] : proto.hold_ups()) {
-    checker->Number("renewal.hold_ups", local_rank, 0, kWorkersPerNodeMax - 1);
+  checker->Require(proto.hold_ups_size() <= static_cast<int>(kHoldUpsMax), "renewal.hold_ups",
+                   absl::StrCat("tells of ", proto.hold_ups_size(), ", at most ", kHoldUpsMax));
+  for (const v1::HoldUp& hold_up : proto.hold_ups()) {
+    const uint32_t local_rank = checker->Number("renewal.hold_ups.local_rank", hold_up.local_rank(),
+                                                0, kWorkersPerNodeMax - 1);
     hold_ups[local_rank] = {
         .lasted = absl::Milliseconds(hold_up.lasted_ms()),
         .why = checker->Text("renewal.hold_ups.why", hold_up.why(), kNameBytesMax)};

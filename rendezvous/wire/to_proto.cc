@@ -241,7 +241,9 @@ void Write(const Renewal& renewal, v1::Renewal* proto) {
   if (renewal.warm.has_value()) Write(*renewal.warm, proto->mutable_warm());
   proto->set_can_rejoin(renewal.can_rejoin);
   for (const auto& [local_rank, hold_up] : renewal.hold_ups) {
-    v1::HoldUp& told = (*proto->mutable_hold_ups())[local_rank];
+    if (proto->hold_ups_size() == static_cast<int>(kHoldUpsMax)) break;
+    v1::HoldUp& told = *proto->add_hold_ups();
+    told.set_local_rank(local_rank);
     told.set_lasted_ms(ToMillisecondsOrZero(hold_up.lasted));
     told.set_why(CutText(hold_up.why, kNameBytesMax));
   }

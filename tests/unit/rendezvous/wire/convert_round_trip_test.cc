@@ -13,12 +13,12 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// What doesn't come from the core: filled in beside it, or by whoever has the whole
-// job's status (lag.h).
+// What doesn't come from the core: filled in beside it, by whoever has the whole job's status
+// (lag.h), or said by the place where it stands.
 const std::set<std::string> kFilledInElsewhere = {
     "ddprun.rendezvous.v1.Renewal.training", "ddprun.rendezvous.v1.NodeStatus.training",
-    "ddprun.rendezvous.v1.NodeStatus.lag", "ddprun.rendezvous.v1.WorkerStatus.behind",
-    "ddprun.rendezvous.v1.WorkerStatus.lag"};
+    "ddprun.rendezvous.v1.NodeStatus.lag",   "ddprun.rendezvous.v1.WorkerStatus.behind",
+    "ddprun.rendezvous.v1.WorkerStatus.lag", "ddprun.rendezvous.v1.HoldUp.local_rank"};
 
 // Every field of the message and of those in it is set to something else than its default.
 void ExpectAllFieldsSet(const google::protobuf::Message& message, const std::string& path) {
