@@ -260,6 +260,7 @@ void WriteWorkers(const NodeView& node, v1::NodeStatus* proto) {
     worker->mutable_hold_up()->set_lasted_ms(
         ToMillisecondsOrZero(hold_up->second.lasted + node.progress_age));
     worker->mutable_hold_up()->set_why(hold_up->second.why);
+    worker->mutable_hold_up()->set_local_rank(hold_up->first);
   }
   if (node.progress.empty()) return;
   proto->set_progress_age_ms(MillisecondsOf(node.progress_age));

@@ -13,8 +13,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// What doesn't come from the core: filled in beside it, by whoever has the whole job's status
-// (lag.h), or said by the place where it stands.
+// What doesn't come from the core: filled in beside it, or by whoever has the whole job's status
+// (lag.h). And the local rank 0.
 const std::set<std::string> kFilledInElsewhere = {
     "ddprun.rendezvous.v1.Renewal.training", "ddprun.rendezvous.v1.NodeStatus.training",
     "ddprun.rendezvous.v1.NodeStatus.lag",   "ddprun.rendezvous.v1.WorkerStatus.behind",
@@ -239,6 +239,7 @@ TEST(ToProto, AHoldUpHasLastedSinceItWasTold) {
   EXPECT_FALSE(proto.nodes(0).workers(0).has_hold_up());
   EXPECT_EQ(proto.nodes(0).workers(1).hold_up().lasted_ms(), 930U);
   EXPECT_EQ(proto.nodes(0).workers(1).hold_up().why(), "it sleeps");
+  EXPECT_EQ(proto.nodes(0).workers(1).hold_up().local_rank(), 1U);
 }
 
 TEST(ToProto, StatusTellsWhatAGenerationWas) {
