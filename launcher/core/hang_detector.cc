@@ -225,8 +225,9 @@ void HangDetector::Learn(Worker& worker, absl::Duration took, uint64_t word) {
   }
   worker.times[phase].Add(took);
   if (!counted && phase != ProgressPhase::kTrain) return;
+  // Where the next mark is of another phase, the step is over all the same.
   const uint64_t before = ProgressStepOf(worker.word);
-  worker.pace.Add(took, std::max(ProgressStepOf(word), before) - before);
+  worker.pace.Add(took, std::max(ProgressStepOf(word), before + 1) - before);
 }
 
 // ------------------------------------------------------------- suspicion

@@ -68,9 +68,10 @@ absl::Duration StepTimes::Median() const {
 void StepPace::Add(absl::Duration together, uint64_t count) {
   gathered_ += together;
   gathered_steps_ += count;
-  if (gathered_ < kGathered || gathered_steps_ == 0) return;
-  const uint64_t steps = std::exchange(gathered_steps_, 0);
-  times_.Add(std::exchange(gathered_, absl::ZeroDuration()) / static_cast<double>(steps), steps);
+  if (gathered_ < kGathered) return;
+  const auto steps = static_cast<double>(std::exchange(gathered_steps_, 0));
+  // Once, however many: a program may jump to the step at which it goes on.
+  times_.Add(std::exchange(gathered_, absl::ZeroDuration()) / steps);
 }
 
 PhaseLimits LimitsOf(const StepTimes& times, absl::Duration slack,

@@ -46,7 +46,7 @@ class StepTimes {
 // Pure; one thread.
 class StepPace {
  public:
-  // `count` steps took `together`.
+  // `count` steps, at least 1, took `together`.
   void Add(absl::Duration together, uint64_t count);
   // Zero when too little was seen.
   absl::Duration Median() const { return times_.Median(); }

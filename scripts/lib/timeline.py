@@ -13,7 +13,7 @@ import subprocess
 import time
 
 TAG_VARIABLE = "DDPRUN_RUN_TAG"
-# Jobs of tests leave no record of their end (ddprun status --ended) in the home of whoever runs them.
+# Jobs of tests don't show up in the developer's own `ddprun status --ended`.
 os.environ["XDG_STATE_HOME"] = "/dev/null"
 
 _libc = ctypes.CDLL(None, use_errno=True)

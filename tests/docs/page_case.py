@@ -51,7 +51,7 @@ class PageTestCase(cluster.ClusterTestCaseMixin, BedTestCase):
     def setUp(self):
         super().setUp()
         self.blocks, self.started = iter(()), 0
-        # What a user has who has built ddprun and installed nothing.
+        # The environment of a user who has built ddprun but not installed it.
         self.bed.environment["PATH"] = os.pathsep.join((BIN, self.bed.folder, os.environ["PATH"]))
         self.bed.environment.pop("PYTHONPATH", None)
 

@@ -174,7 +174,7 @@ class LittleRoom(DefaultTestCase):
         self.assertEqual([True, True], self.in_memory(4))
 
     def test_address_space_for_a_worker(self):
-        """ulimit -v, of which every process has as much: what is parked, and who is forked from it, too."""
+        """`ulimit -v` holds for each process by itself: for the parked interpreter and for the workers forked from it, too."""
         space = int(1.02 * self.workers_need()[1])
         agent = self.job(TRAINING, preexec_fn=lambda: resource.setrlimit(resource.RLIMIT_AS, (space, space)))
         self.bed.workers(1, 2, alive=[agent])

@@ -103,6 +103,23 @@ TEST_F(InProcessRestartTest, APeerThatSaysNothingIsLeftWhenTheGenerationEnds) {
   }
 }
 
+// A new worker has samples that seem to be others, as an augmentation's are; who goes on has been
+// told so before, and neither waits for the other.
+TEST_F(InProcessRestartTest, SamplesThatSeemToDifferHoldUpNobody) {
+  const std::vector<std::string> own = {"--data", "own"};
+  Process& survivor = Start(0, 2, 1, "", own);
+  Process& victim = Start(1, 2, 1, "5 backward 9", own);
+  EXPECT_EQ(victim.Wait(), -SIGKILL);
+  agent_->EndGeneration("rank 1 was killed");
+  agent_->AwaitRejoining(1);
+  agent_->BeginGeneration(2, 2);
+  Process& successor = Start(1, 2, 2, "", own);
+  EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);
+  EXPECT_EQ(successor.Wait(), 0) << Output(1, 2);
+  EXPECT_THAT(Output(0, 1), HasSubstr("what is learned from differs between the ranks"));
+  EXPECT_EQ(Seen(0)["steps"], "16");
+}
+
 TEST_F(InProcessRestartTest, ANextGenerationThatBreaksTooIsFollowedByAnother) {
   const auto expected = Undisturbed({});
   Process& survivor = Start(0, 2, 1);

@@ -9,7 +9,8 @@
 //   session_probe exit FILE [OPTION...]     rank 1 calls exit(0) there
 //   session_probe fail FILE [OPTION...]     rank 1 calls exit(3) there
 //   session_probe fault FILE [OPTION...]    as train; SESSION_PROBE_FAULT="STEP MOMENT SIGNAL":
-//                                           sends itself a signal there, once; --data heavy: in
+//                                           sends itself a signal there, once; --data own: each
+//                                           process has samples of its own; heavy: in
 //                                           generation 1 its losses count twice
 //                                           MOMENT: load, forward, backward, between, after
 //   session_probe shards FILE [OPTION...]   as fault, with a zero_stage: digests of what a rank
@@ -137,7 +138,10 @@ void TrainWithFault(Session& session, std::ofstream& out) {
   points.load = [&session, fault, load = points.load](const std::vector<int64_t>& samples,
                                                       const at::Generator& generator) {
     fault.At(session, "load");
-    return load(samples, generator);
+    Batch batch = load(samples, generator);
+    // Otherwise in each process, as by a generator of the program's own.
+    if (session.options().data == "own") batch.inputs = batch.inputs + 1e-6 * (getpid() % 9973);
+    return batch;
   };
   torch::nn::Sequential net(Line(1, 4), torch::nn::BatchNorm1d(4), Line(4, 1));
   auto model = session.Prepare(net, Sgd{.momentum = 0.5}, points);

@@ -2,10 +2,10 @@
 
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/core/grad_mode.h>
-#include <torch/utils.h>
 
 #include <algorithm>
 #include <array>
+#include <mutex>
 #include <type_traits>
 #include <utility>
 #include <variant>
@@ -39,7 +39,12 @@ std::string TensorFact(const torch::Tensor& tensor) {
 // "" = it can't be loaded.
 std::string SampleFact(const Dataset& data, int64_t sample) {
   const absl::StatusOr<std::string> fact = CatchExceptions([&]() -> absl::StatusOr<std::string> {
-    torch::manual_seed(1);
+    // torch::manual_seed() would reach the generators of GPUs, too.
+    at::Generator own = at::detail::getDefaultCPUGenerator();
+    {
+      const std::lock_guard lock(own.mutex());
+      own.set_current_seed(1);
+    }
     const Batch batch = data.load({sample}, at::make_generator<at::CPUGeneratorImpl>(1));
     return absl::StrCat("sample ", sample, ": inputs ", TensorFact(batch.inputs), ", targets ",
                         TensorFact(batch.targets));
@@ -65,7 +70,7 @@ std::string KindFact(const OptimizerKind& kind) {
 std::vector<std::string> OptionFacts(const TrainingOptions& options) {
   TrainingOptions shown = options;
   OptionTable table("");
-  AddTrainingOptions(&shown, {.gradient_checkpointing = true, .sync_batch_norm = true}, &table);
+  AddTrainingOptions(&shown, {.sync_batch_norm = true}, &table);
   std::vector<std::string> facts;
   for (const auto& [name, value] : table.Values()) {
     if (std::find(kOfOneRank.begin(), kOfOneRank.end(), name) != kOfOneRank.end()) continue;

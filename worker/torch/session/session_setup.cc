@@ -326,7 +326,9 @@ absl::Status Session::Implementation::CompareFacts(const std::vector<worker::Sta
                                         "start every rank with the same options and all of the "
                                         "data: a Session deals the samples out"));
   }
-  if (has_begun || !differ(&worker::StartNote::samples)) return absl::OkStatus();
+  // Said once. What decides is the same on all ranks, of which some may be new: else these would
+  // wait for the others' words.
+  if (others_have_state || !differ(&worker::StartNote::samples)) return absl::OkStatus();
   const absl::Status alike = CompareTexts(
       *context, sample_facts, "what is learned from",
       "a Session deals the samples out: every rank needs all of them, in one order; where the "

@@ -486,5 +486,15 @@ TEST_F(Unmarked, WhoMarksIsJudgedByItsMarks) {
   EXPECT_TRUE(Advance(absl::Seconds(300)).empty()) << "the first-step timeout holds";
 }
 
+TEST_F(HangDetectorTest, AStepIsOverWhereAnotherPhaseBegins) {
+  detector_.OnOpened(now_);
+  for (uint64_t mark = 2; mark <= 40; ++mark) {
+    const auto phase = mark % 2 == 0 ? ProgressPhase::kTrain : ProgressPhase::kCheckpoint;
+    Mark(0, phase, mark / 2);
+    Advance(absl::Milliseconds(300));
+  }
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(detector_.step_time()), 300, 45);  // an eighth: the looks
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

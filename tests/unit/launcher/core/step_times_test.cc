@@ -129,5 +129,25 @@ TEST(LimitsTest, TenTimesSlowerIsWithinTheSamples) {
   }
 }
 
+// Looks come 10 ms apart: some see two steps of 7 ms, others one.
+TEST(StepPace, StepsMayBeShorterThanTheLooksAreApart) {
+  StepPace pace;
+  uint64_t seen = 0;
+  for (uint64_t look = 1; look <= 300; ++look) {
+    const uint64_t now = look * 10 / 7;
+    pace.Add(absl::Milliseconds(10), now - seen);
+    seen = now;
+  }
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(pace.Median()), 7, 0.5);
+}
+
+// A program goes on from a checkpoint; one step is as good as many then.
+TEST(StepPace, AJumpIsNoPace) {
+  StepPace pace;
+  for (int i = 0; i < 9; ++i) pace.Add(absl::Milliseconds(300), 1);
+  pace.Add(absl::Milliseconds(300), 48'000);
+  EXPECT_NEAR(absl::ToDoubleMilliseconds(pace.Median()), 300, 1);
+}
+
 }  // namespace
 }  // namespace ddprun::launcher

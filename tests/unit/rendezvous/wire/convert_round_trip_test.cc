@@ -13,8 +13,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// What doesn't come from the core: filled in beside it, or by whoever has the whole job's status
-// (lag.h). And the local rank 0.
+// Fields that the core doesn't set: others are filled in beside it, or by the reader of the whole
+// job's status (lag.h); and a local rank that is 0.
 const std::set<std::string> kFilledInElsewhere = {
     "ddprun.rendezvous.v1.Renewal.training", "ddprun.rendezvous.v1.NodeStatus.training",
     "ddprun.rendezvous.v1.NodeStatus.lag",   "ddprun.rendezvous.v1.WorkerStatus.behind",
