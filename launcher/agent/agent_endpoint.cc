@@ -199,6 +199,7 @@ void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool 
                     .hosts_service = hosts,
                     // Also behind a translated address; a member of etcd is no endpoint of ours.
                     .hosts_endpoint = hosts || (found.is_local && elected_ == nullptr),
+                    .is_strange = hosts && !found.is_local && elected_ == nullptr,
                     .is_loopback = elected_ == nullptr && IsLoopback(plan_.endpoint.host),
                     .port_is_taken = port_is_taken,
                     .port_advice = port_is_taken ? KernelPortsHint(plan_.endpoint.port) : ""});

@@ -9,6 +9,8 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
 #include "base/signal_name.h"
@@ -181,11 +183,25 @@ absl::Status CheckReportFile(const LaunchPlan& plan) {
                                                        : plan.report_file.substr(0, slash));
 }
 
-// " (rule crash_loop)"; "" = it says nothing: that no restart is left of none is no news.
+// " (rule crash_loop)"; "" = it says nothing: that no restart is left of none is no news, and the
+// sentence itself says that a job was stopped.
 std::string RuleText(const LaunchPlan& plan, const Verdict& verdict) {
-  const bool is_plain = plan.job.max_restarts == 0 &&
-                        verdict.rule == rendezvous::RuleName(rendezvous::Rule::kRestartsSpent);
+  using rendezvous::Rule;
+  using rendezvous::RuleName;
+  const bool is_plain =
+      (plan.job.max_restarts == 0 && verdict.rule == RuleName(Rule::kRestartsSpent)) ||
+      verdict.rule == RuleName(Rule::kStopped) || verdict.rule == RuleName(Rule::kPreempted);
   return verdict.rule.empty() || is_plain ? "" : absl::StrCat(" (rule ", verdict.rule, ")");
+}
+
+std::string WithoutSsh(absl::string_view command) {
+  const std::vector<absl::string_view> words = absl::StrSplit(command, absl::MaxSplits(' ', 2));
+  if (words.size() < 3 || words[0] != "ssh") return std::string(command);
+  absl::string_view rest = words[2];
+  if (!absl::ConsumePrefix(&rest, "'")) return std::string(rest);
+  const std::pair<absl::string_view, absl::string_view> parts =
+      absl::StrSplit(rest, absl::MaxSplits('\'', 1));
+  return absl::StrCat(parts.first, parts.second);
 }
 
 void ReportEnd(const LaunchPlan& plan, const Exit& exit) {
@@ -211,6 +227,12 @@ void ReportEnd(const LaunchPlan& plan, const Exit& exit) {
       .entry_point = plan.entry_point, .time_zone = absl::LocalTimeZone(), .stopped = exit.stopped};
   if (!verdict.failures.empty()) {
     options.advice = Advisor::Known().Advise(verdict.failures.front());
+    // Who reads this in a terminal of the failed worker's machine needs no ssh to it; output that
+    // goes to a file, a scheduler's among others, is read elsewhere.
+    const bool here = verdict.failures.front().hostname == Hostname();
+    if (here && options.advice.has_value() && isatty(STDERR_FILENO) == 1) {
+      options.advice->next = WithoutSsh(options.advice->next);
+    }
   }
   NotifyLines(FailureReport(verdict, options));
 }

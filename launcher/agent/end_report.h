@@ -6,6 +6,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "absl/synchronization/notification.h"
 #include "absl/time/time.h"
 #include "launcher/core/launch_plan.h"
@@ -32,6 +33,10 @@ EndedJob EndedJobOf(const LaunchPlan& plan, const std::string& node_id, const Ex
 std::shared_ptr<absl::Notification> KeepEndedJob(EndedJob job, uint64_t term);
 // Words and the failure report, on stderr. Threads: any.
 void ReportEnd(const LaunchPlan& plan, const Exit& exit);
+
+// What an advice's command is on the machine that it would go to: "ssh host3 'free -h; df'" is
+// "free -h; df". Other commands stay as they are. Pure.
+std::string WithoutSsh(absl::string_view command);
 
 // The report as JSON; the schema is in docs/LOGS.md. Texts that are no UTF-8 are mended.
 // `now`: the wall clock. Threads: any.

@@ -13,6 +13,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/errno_status.h"
 #include "base/log.h"
@@ -327,7 +328,7 @@ void WorkerLauncher::ReadErrorFileOf(const Worker& worker, WorkerEnd* end) {
   }
 }
 
-// What the machine knows about the end, and what NCCL's flight recorder left.
+// What the machine knows about the end, and where more stands.
 void WorkerLauncher::AddFacts(WorkerEnd* end) {
   const uint32_t rank = base_rank_ + end->local_rank;
   const std::string words = absl::StrCat(end->message, "\n", end->stderr_tail);
@@ -347,21 +348,27 @@ void WorkerLauncher::AddFacts(WorkerEnd* end) {
                                   .environment = FromEnvironment});
     if (!module.empty()) end->facts.push_back(std::move(module));
   }
-  const std::string dump = CollectFlightRecorderDump(FlightRecorderPrefixes(FromEnvironment), rank,
-                                                     began_, attempt_folder_);
-  if (!dump.empty()) end->facts.push_back(absl::StrCat("nccl: flight recorder's dump in ", dump));
+  AddFiles(end);
   const std::string& why_no_tail = workers_[end->local_rank].why_no_tail;
   if (!why_no_tail.empty()) end->facts.push_back(absl::StrCat("stderr: not kept: ", why_no_tail));
+}
+
+// The files in which a person reads on: NCCL's flight recorder's, and those of its output.
+void WorkerLauncher::AddFiles(WorkerEnd* end) {
+  const std::string dump =
+      CollectFlightRecorderDump(FlightRecorderPrefixes(FromEnvironment),
+                                base_rank_ + end->local_rank, began_, attempt_folder_);
+  if (!dump.empty()) end->facts.push_back(absl::StrCat("nccl: flight recorder's dump in ", dump));
+  std::vector<std::string> paths;
+  for (LogFile& file : LogFilesOf(end->local_rank)) paths.push_back(std::move(file.path));
+  if (!paths.empty()) end->facts.push_back(absl::StrCat("logs: ", absl::StrJoin(paths, " ")));
 }
 
 WorkerEnd WorkerLauncher::DescribeHung(WorkerEnd end) {
   end.seen = loop_->Now();
   end.wall_time_ms = static_cast<uint64_t>(absl::ToUnixMillis(absl::Now()));
   if (end.local_rank < workers_.size()) end.stderr_tail = StderrTail(workers_[end.local_rank]);
-  const std::string dump =
-      CollectFlightRecorderDump(FlightRecorderPrefixes(FromEnvironment),
-                                base_rank_ + end.local_rank, began_, attempt_folder_);
-  if (!dump.empty()) end.facts.push_back(absl::StrCat("nccl: flight recorder's dump in ", dump));
+  AddFiles(&end);
   return end;
 }
 

@@ -112,6 +112,7 @@ class WorkerLauncher {
   void ReadErrorFileOf(const Worker& worker, WorkerEnd* end);
   void ReadPreflight(WorkerEnd* end);
   void AddFacts(WorkerEnd* end);
+  void AddFiles(WorkerEnd* end);
   void NotifyFiles(const rendezvous::Assignment& assignment);
   std::vector<LogFile> LogFilesOf(uint32_t local_rank) const;
 

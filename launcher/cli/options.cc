@@ -190,6 +190,9 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
     if (launch.preflight && plan->job.nodes_max > 1) AddPreflight(plan);
   });
   WarnOfLateOptions(launch.command, &line.warnings);
+  for (std::string& warning : words.options.MistypedVariables(host.VariableNames())) {
+    line.warnings.push_back(std::move(warning));
+  }
   auto* exit = std::get_if<ExitNow>(&line.command);
   if (exit != nullptr && !launch.module && !launch.no_python) {
     AddSuggestion(launch.command, host, exit);

@@ -10,6 +10,7 @@
 #include <cerrno>
 #include <climits>
 #include <cstdlib>
+#include <cstring>
 #include <filesystem>
 #include <system_error>
 
@@ -87,6 +88,14 @@ std::vector<std::string> SystemHost::NamesIn(const std::string& folder) const {
   for (std::filesystem::directory_iterator it(folder, error), end;
        !error && it != end && names.size() < kMost; it.increment(error)) {
     names.push_back(it->path().filename());
+  }
+  return names;
+}
+
+std::vector<std::string> SystemHost::VariableNames() const {
+  std::vector<std::string> names;
+  for (char** entry = environ; *entry != nullptr; ++entry) {
+    names.emplace_back(*entry, strcspn(*entry, "="));
   }
   return names;
 }

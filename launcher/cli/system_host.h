@@ -23,6 +23,7 @@ class SystemHost : public Host {
       const std::optional<std::vector<std::string>>& visible) const override;
   PathKind KindOf(const std::string& path) const override;
   std::vector<std::string> NamesIn(const std::string& folder) const override;
+  std::vector<std::string> VariableNames() const override;
   absl::Status CheckReadable(const std::string& path) const override;
   absl::StatusOr<std::string> FindProgram(const std::string& name) const override;
   absl::StatusOr<std::string> ReadFile(const std::string& path) const override;

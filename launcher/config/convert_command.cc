@@ -214,6 +214,17 @@ bool IsPath(absl::string_view word) {
   return !absl::StrContains(word, ' ') && Basename(word) != "torchrun";
 }
 
+absl::string_view NothingFound(absl::string_view text) {
+  if (absl::StrContains(text, "accelerate launch")) {
+    return "a line of accelerate launch isn't translated; ddprun takes the file of accelerate "
+           "config "
+           "as it is: ddprun --config FILE SCRIPT ARGUMENTS (the file is by default "
+           "~/.cache/huggingface/accelerate/default_config.yaml), or without a file: "
+           "ddprun --nproc_per_node N SCRIPT ARGUMENTS (docs/tutorials/from-accelerate.md)";
+  }
+  return "there is no line with torchrun or python3 -m torch.distributed.run in it";
+}
+
 // A script keeps what is no launcher's line; lines joined by backslashes stay joined.
 absl::StatusOr<Conversion> ConvertScript(const std::string& name, const std::string& text,
                                          const CheckLaunch& check) {
@@ -229,11 +240,7 @@ absl::StatusOr<Conversion> ConvertScript(const std::string& name, const std::str
     found = true;
     line = *std::move(converted);
   }
-  if (!found) {
-    return PlanError(absl::StrCat(name,
-                                  ": there is no line with torchrun or python3 -m "
-                                  "torch.distributed.run in it"));
-  }
+  if (!found) return PlanError(absl::StrCat(name, ": ", NothingFound(text)));
   if (in_slurm) {
     result.told.emplace_back(
         "lines that only worked out addresses or ports for torchrun can go; for requeues and lost "

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "launcher/doctor/core/machine_text.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/output_form.h"
@@ -54,7 +55,9 @@ Examples:
   ddprun doctor --json | jq -r '.findings[].id'
   ddprun doctor --nnodes 2 --rdzv_endpoint host0   # on both, in one report
 
-ddprun env shows the machine. docs/ENV.md lists all findings.)";
+ddprun env shows the machine. docs/ENV.md lists all findings.
+
+)";
 
 struct MachineArguments {
   OutputArguments output;
@@ -240,7 +243,7 @@ absl::StatusOr<OptionsOrHelp<DoctorOptions>> ParseDoctorOptions(
     const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
     const Host& host) {
   OptionsOrHelp<DoctorOptions> result;
-  OptionSet options(kDoctorIntroduction);
+  OptionSet options(absl::StrCat(kDoctorIntroduction, DebuggingHintsText()));
   MachineArguments machine;
   DefineMachine(&machine, &options);
   options.AddFlag(

@@ -69,6 +69,8 @@ class Host {
   virtual bool HasOtherAccelerators() const { return false; }
   // The folder that this program was started from, links followed; "" = not known.
   virtual std::string ProgramFolder() const { return ""; }
+  // The names of the variables in this process's environment, to find typing errors in.
+  virtual std::vector<std::string> VariableNames() const { return {}; }
   // As gethostname(2) has it.
   virtual std::string HostName() const { return ""; }
   // A fresh name for a job, as a version 4 UUID (RFC 9562).

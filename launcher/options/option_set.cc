@@ -117,6 +117,26 @@ std::string OptionSet::Nearest(const std::string& name) const {
   return begins == names.end() ? "" : *begins;
 }
 
+std::vector<std::string> OptionSet::MistypedVariables(
+    const std::vector<std::string>& variables) const {
+  std::vector<std::string> known;
+  for (const Option& option : options_) {
+    for (const absl::string_view name : absl::StrSplit(option.environment, ',')) {
+      known.emplace_back(name);
+    }
+  }
+  std::vector<std::string> lines;
+  for (const std::string& variable : variables) {
+    const bool is_known = std::find(known.begin(), known.end(), variable) != known.end();
+    if (is_known || !absl::StartsWith(variable, "PET_")) continue;
+    const std::string near = NearestWord(variable, known);
+    if (near.empty()) continue;
+    lines.push_back(
+        absl::StrCat(Quoted(variable), " is set, which no option reads; did you mean ", near, "?"));
+  }
+  return lines;
+}
+
 absl::Status OptionSet::UnknownOption(const std::string& spelled) const {
   const std::string name =
       WithDashes(spelled.substr(std::min(spelled.find_first_not_of('-'), spelled.size())));

@@ -94,6 +94,10 @@ class OptionSet {
   // The option that a typing error of one or two letters makes to `name`; "" = none.
   std::string Nearest(const std::string& name) const;
 
+  // What nobody reads because of a typing error in its name: one line for the user of each PET_*
+  // among `variables` that no option has and that is nearly one that an option has.
+  std::vector<std::string> MistypedVariables(const std::vector<std::string>& variables) const;
+
   // The long names, with dashes, and values of what the command line gave, in the order of the
   // definitions: flags as "true" and "false". Requires: Parse() was OK.
   std::vector<std::pair<std::string, std::string>> GivenOnCommandLine() const;

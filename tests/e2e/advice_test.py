@@ -9,7 +9,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import DDPRUN, PATIENCE, SLOW, SLOWNESS, TORCH_PYTHON, BedTestCase, free_port, torch_is_there  # noqa: E402
+from bed import DDPRUN, PATIENCE, SLOW, SLOWNESS, TORCH_PYTHON, BedTestCase, free_port, read_until, torch_is_there  # noqa: E402
 from memory_cgroup import MemoryCgroup  # noqa: E402
 
 
@@ -104,6 +104,18 @@ class PlainPrograms(AdviceTestCase):
 
     def test_memory(self):
         self.assert_advised("memory_error", "bytearray(1 << 50)\n")
+
+    def test_in_a_terminal_of_the_same_machine(self):
+        """Who sits there needs no ssh; whoever reads a file may sit anywhere."""
+        script = self.bed.write("train.py", "bytearray(1 << 50)\n")
+        master, terminal = os.openpty()
+        agent = self.bed.run("ddprun", [script], stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal)
+        os.close(terminal)
+        with open(master, "rb") as console:
+            text = read_until(console, b"\n  stderr  ", 10 * SLOW).decode()
+        self.assert_status(1, agent, 10 * SLOW)
+        self.assertRegex(text, r"\n  next      : free -h; ulimit -v\r?\n")
+        self.assertIn("ssh ", self.assert_advised("memory_error", "bytearray(1 << 50)\n")["next"])
 
     def memory_cgroup(self):
         cgroup = MemoryCgroup(int(200 * SLOWNESS) << 20)  # a sanitizer takes several times as much

@@ -2,6 +2,7 @@
 """What a failed job tells its user: the first cause over all nodes, exit statuses, restarts."""
 
 import os
+import re
 import sys
 import unittest
 
@@ -40,6 +41,18 @@ class Report(BedTestCase):
         text = self.failed(["--redirects", 2, "--log_dir", self.bed.path("logs")],
                            ("complain=it hurts here", "exit=5")).text()
         self.assertIn("it hurts here", text)
+
+    def test_files_of_the_failed_worker(self):
+        """The cause names the files that a person reads on in; without files nothing."""
+        logs = self.bed.path("logs")
+        text = self.failed(["--nproc_per_node", 2, "--tee", 3, "--log_dir", logs], ("only-rank=1", "exit=3")).text()
+        paths = re.search(r"  logs      : (\S+)\s+(\S+)\n", text)
+        self.assertIsNotNone(paths, text)
+        for path, name in zip(paths.groups(), ("stdout", "stderr")):
+            self.assertTrue(path.startswith(logs) and path.endswith(f"/attempt_0/1/{name}.log"), path)
+            self.assertTrue(os.path.isfile(path), path)
+        # What is read is the text of both jobs.
+        self.assertEqual(1, self.failed([], ("exit=3",)).text().count("  logs      : "))
 
     def test_first_cause_is_shown_on_every_node(self):
         port = free_port()

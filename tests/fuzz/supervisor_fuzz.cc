@@ -42,6 +42,7 @@ class Player {
                        .store_address = "10.0.0.1:7",
                        .hosts_service = where < 64,
                        .hosts_endpoint = where < 96,
+                       .is_strange = where % 4 == 3,
                        .is_loopback = where % 8 == 0});
     while (!bytes_.empty() && !exited_ && result_.problem.empty()) PlayOne();
     EndAll();

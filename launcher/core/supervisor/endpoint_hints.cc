@@ -17,6 +17,7 @@ EndpointHints::EndpointHints(EndpointName endpoint, bool several_nodes)
 
 void EndpointHints::OnEndpoint(const EndpointFound& found) {
   keeps_others_away_ = found.is_loopback && several_nodes_;
+  is_strange_ = found.is_strange && several_nodes_;
   is_elsewhere_ = !found.node_address.empty() && !found.hosts_service && !found.hosts_endpoint;
   port_is_taken_ = found.port_is_taken;
   port_advice_ = found.port_advice;
@@ -37,8 +38,13 @@ std::optional<std::string> EndpointHints::OnTimer(Instant now) {
   if (now < tell_at_) return std::nullopt;
   tell_at_ = Instant::Infinite();
   told_ = true;
-  if (!keeps_others_away_) return absl::StrCat("no other node has come. ", endpoint_.alone_hint);
-  return absl::StrCat("no other node has come, and", LoopbackText());
+  if (keeps_others_away_) return absl::StrCat("no other node has come, and", LoopbackText());
+  if (!is_strange_) return absl::StrCat("no other node has come. ", endpoint_.alone_hint);
+  return absl::StrCat(
+      "no other node has come. They look for the job at ", endpoint_.text,
+      ", which is no address of this machine, and find it only if that address is "
+      "translated to one of this machine's; else give every node an address of this "
+      "machine (--master_addr or --rdzv_endpoint)");
 }
 
 std::string EndpointHints::WhyNobodyAnswers() const {
@@ -67,7 +73,8 @@ std::string EndpointHints::LoopbackText() const {
 }
 
 std::string EndpointHints::BrokenInvariant() const {
-  if (keeps_others_away_ && !several_nodes_) return "a single node is kept from others";
+  if ((keeps_others_away_ || is_strange_) && !several_nodes_)
+    return "a single node is kept from others";
   if (!tell_at_.is_infinite() && (told_ || !HasHint())) {
     return "a node is told a hint that it knows, or hasn't";
   }

@@ -13,7 +13,8 @@ namespace ddprun::launcher {
 
 // What may be wrong with the endpoint that the user gave: nobody answers there, or nobody else
 // comes. A node that stays alone at a loopback address is told so once, after two seconds; another
-// one is given its hint after ten, in which nodes that a scheduler starts together have joined.
+// one, and one whose address is not its own (a translated address isn't known from a wrong one), is
+// given its hint after ten, in which nodes that a scheduler starts together have joined.
 // Pure; one thread.
 class EndpointHints {
  public:
@@ -42,12 +43,15 @@ class EndpointHints {
   std::string BrokenInvariant() const;
 
  private:
-  bool HasHint() const { return keeps_others_away_ || !endpoint_.alone_hint.empty(); }
+  bool HasHint() const {
+    return keeps_others_away_ || is_strange_ || !endpoint_.alone_hint.empty();
+  }
   std::string LoopbackText() const;
 
   EndpointName endpoint_;
   bool several_nodes_;
   bool keeps_others_away_ = false;  // only with several_nodes_
+  bool is_strange_ = false;         // served here, under an address of elsewhere; as above
   bool is_elsewhere_ = false;       // not on this node, as far as it knows itself
   bool port_is_taken_ = false;      // by another process of this node
   std::string port_advice_;

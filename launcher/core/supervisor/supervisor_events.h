@@ -26,6 +26,7 @@ struct EndpointFound {
   std::string store_address;    // of the agent's store for other nodes; "" = none
   bool hosts_service = false;   // the service is a child of this agent
   bool hosts_endpoint = false;  // the endpoint is this machine's: its address, or the service
+  bool is_strange = false;      // this node serves at it, and has no such address
   bool is_loopback = false;     // no other machine can reach it
   // Another process of this machine has its port: an agent with the job's service, or a stranger.
   bool port_is_taken = false;

@@ -11,6 +11,7 @@
 namespace ddprun::launcher {
 namespace {
 
+constexpr size_t kHelpColumns = 80;
 constexpr size_t kReportColumns = 96;
 
 std::string OrUnknown(const std::string& text) { return text.empty() ? "unknown" : text; }
@@ -200,8 +201,9 @@ void AppendAdvice(const HardwareAdvice& advice, const AdviceQuestion& question, 
                             : "ddprun --nproc_per_node gpu --omp_threads auto train.py");
 }
 
-void AppendWrapped(absl::string_view prose, absl::string_view indent, std::string* text) {
-  for (const std::string& line : WrapText(prose, kReportColumns - indent.size())) {
+void AppendWrapped(absl::string_view prose, absl::string_view indent, std::string* text,
+                   size_t columns = kReportColumns) {
+  for (const std::string& line : WrapText(prose, columns - indent.size())) {
     absl::StrAppend(text, indent, line, "\n");
   }
 }
@@ -217,23 +219,27 @@ void AppendFinding(const Finding& finding, const std::string& where, std::string
   for (const std::string& command : finding.mend) absl::StrAppend(text, "    ", command, "\n");
 }
 
-void AppendHints(std::string* text) {
-  absl::StrAppend(text,
-                  "\nWhen communication fails or hangs (NCCL timeouts, 'unhandled system "
-                  "error'), try in this order:\n");
-  for (const DebuggingHint& hint : kDebuggingHints) {
-    absl::StrAppend(text, "    ", hint.command, "\n");
-    AppendWrapped(hint.what_for, "      ", text);
-  }
-}
-
 void AppendCounts(const FindingCounts& counts, std::string* text) {
   absl::StrAppend(text, "\n", counts[0], counts[0] == 1 ? " error, " : " errors, ", counts[1],
                   counts[1] == 1 ? " warning, " : " warnings, ", counts[2],
                   counts[2] == 1 ? " note\n" : " notes\n");
+  absl::StrAppend(text,
+                  "When communication hangs or fails: ddprun doctor --help says what to try.\n");
 }
 
 }  // namespace
+
+std::string DebuggingHintsText() {
+  std::string text =
+      "When communication hangs or fails (NCCL timeouts, 'unhandled system error'),\n"
+      "try in this order:\n";
+  for (const DebuggingHint& hint : kDebuggingHints) {
+    absl::StrAppend(&text, "    ", hint.command, "\n");
+    AppendWrapped(hint.what_for, "      ", &text, kHelpColumns);
+  }
+  text.pop_back();  // the help goes on by itself
+  return text;
+}
 
 std::string EnvText(const MachineFacts& facts, const std::optional<HardwareAdvice>& advice,
                     const AdviceQuestion& question) {
@@ -263,7 +269,6 @@ std::string DoctorText(const MachineFacts& facts, const std::vector<Finding>& fi
     ++counts[static_cast<size_t>(finding.severity)];
     AppendFinding(finding, "", &text);
   }
-  AppendHints(&text);
   AppendCounts(counts, &text);
   return text;
 }
@@ -284,7 +289,6 @@ std::string NodesDoctorText(const std::vector<MachineFindings>& machines,
                   all ? " on all nodes" : absl::StrCat(" on ", absl::StrJoin(shared.hosts, ", ")),
                   &text);
   }
-  AppendHints(&text);
   absl::StrAppend(&text, differences.empty() ? "" : "\n", differences);
   AppendCounts(counts, &text);
   return text;

@@ -11,20 +11,23 @@
 
 namespace ddprun::launcher {
 
-// For people. Pure; each ends with a newline.
+// For people. Pure; each report ends with a newline.
 
 // The report of `ddprun env`: one paragraph for each part of the machine, then the advice.
 std::string EnvText(const MachineFacts& facts, const std::optional<HardwareAdvice>& advice,
                     const AdviceQuestion& question);
 
 // The report of `ddprun doctor`: each finding with what it does and the commands that mend it, then
-// what to try when communication fails, and a line that sums up.
+// a line that sums up.
 std::string DoctorText(const MachineFacts& facts, const std::vector<Finding>& findings);
 
 // The same for several machines: whose finding it is stands behind each. `differences`:
 // ComparisonText of them; "" = not known.
 std::string NodesDoctorText(const std::vector<MachineFindings>& machines,
                             const std::string& differences);
+
+// kDebuggingHints, for `ddprun doctor --help`.
+std::string DebuggingHintsText();
 
 }  // namespace ddprun::launcher
 

@@ -168,7 +168,7 @@ void Job::OnLeave(const Node& node, const Leave& leave) {
   if (leave.end_job) {
     return EndJob(leave.preempted ? Outcome::kPreempted : Outcome::kStopped,
                   leave.preempted ? Rule::kPreempted : Rule::kStopped,
-                  absl::StrCat(node.info.hostname, " left: ", leave.reason));
+                  absl::StrCat(leave.reason, " on ", node.info.hostname));
   }
   const std::string reason = absl::StrCat(NodeText(node), " left: ", leave.reason);
   const bool was_member = node.group_rank.has_value();

@@ -47,6 +47,9 @@ class FakeHost : public Host {
                                                "ELF\x02"},
                                               {"uv.py", "#!/usr/bin/env -S uv run\n"}};
 
+  std::vector<std::string> variables;
+
+  std::vector<std::string> VariableNames() const override { return variables; }
   uint32_t CpuCount() const override { return cpus; }
   uint32_t CudaCount() const override { return gpus; }
   absl::StatusOr<CpuTopology> Topology() const override {

@@ -73,6 +73,12 @@ TEST(ConvertLine, OneWordChanges) {
             "NCCL_DEBUG=INFO ddprun -m pkg.train\n");
 }
 
+TEST(ConvertLine, AcceleratesLineIsNamed) {
+  const ExitNow exit = ExitOf(Parse({"convert", "accelerate launch --num_processes 2 train.py"}));
+  EXPECT_THAT(exit.text, HasSubstr("a line of accelerate launch isn't translated"));
+  EXPECT_THAT(exit.text, HasSubstr("ddprun --config FILE SCRIPT"));
+}
+
 TEST(ConvertLine, WhatHasNoEffectIsTold) {
   const Conversion line = Converted({"torchrun", "--monitor-interval", "5", "train.py"});
   EXPECT_EQ(line.text, "ddprun train.py\n");

@@ -45,6 +45,14 @@ TEST(Grammar, UnknownOptionSuggestsTheNearest) {
   EXPECT_THAT(ExitOf(Parse({"--completely-else"})).text, testing::Not(HasSubstr("did you mean")));
 }
 
+TEST(Grammar, MistypedVariablesAreNamed) {
+  FakeHost host;
+  host.variables = {"PET_NPROC_PER_NOD", "PET_NNODES", "PET_OF_ANOTHER_TOOL", "HOME"};
+  EXPECT_THAT(Parse({"train.py"}, {}, host).warnings,
+              ElementsAre("'PET_NPROC_PER_NOD' is set, which no option reads; did you mean "
+                          "PET_NPROC_PER_NODE?"));
+}
+
 TEST(Grammar, BothSpellingsAndBothForms) {  // 14
   for (const char* line :
        {"--nproc_per_node=2 train.py", "--nproc-per-node=2 train.py", "--nproc_per_node 2 train.py",

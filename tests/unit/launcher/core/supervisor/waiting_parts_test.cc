@@ -85,6 +85,21 @@ TEST(EndpointHints, CompanyOrAGenerationEndsIt) {
   EXPECT_TRUE(hints.Deadline().is_infinite());
 }
 
+TEST(EndpointHints, AHostWhoseAddressIsElsewhereIsToldOnce) {
+  for (const bool several : {true, false}) {
+    EndpointHints hints({.text = "10.9.9.9:29500"}, several);
+    hints.OnEndpoint({.node_address = "10.0.0.1", .hosts_service = true, .is_strange = true});
+    hints.OnStandby(Time(1), Present(1));
+    EXPECT_EQ(hints.BrokenInvariant(), "");
+    EXPECT_EQ(hints.Deadline(), several ? Time(11) : Instant::Infinite());
+    if (!several) continue;
+    EXPECT_THAT(hints.OnTimer(Time(11)).value_or(""),
+                HasSubstr("at 10.9.9.9:29500, which is no address of this machine"));
+    hints.OnStandby(Time(12), Present(1));
+    EXPECT_TRUE(hints.Deadline().is_infinite());
+  }
+}
+
 TEST(EndpointHints, ASchedulersNodeThatStaysAloneGetsItsHintOnce) {
   EndpointHints hints({.text = "n1:15000", .alone_hint = "srun ddprun …"}, true);
   hints.OnEndpoint({.node_address = "10.0.0.1"});
