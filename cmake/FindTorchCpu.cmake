@@ -48,6 +48,9 @@ endforeach()
 
 set(_install "install it with 'scripts/setup', or name the torch package's \
 directory by -DDDPRUN_TORCH_ROOT=…, or build without the worker runtime by -DDDPRUN_WORKER=OFF")
+if(_ddprun_torch_advice)  # of the package that other projects find
+  set(_install ${_ddprun_torch_advice})
+endif()
 if(NOT TorchCpu_ROOT)
   set(TorchCpu_FOUND FALSE)
   set(_problem "LibTorch ${DDPRUN_TORCH_VERSION} was not found (looked in: ${_candidates}): ${_install}")

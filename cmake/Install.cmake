@@ -8,6 +8,11 @@ if(SKBUILD)  # the wheel: bin and share of the environment that it is installed 
   set(CMAKE_INSTALL_DATADIR ${SKBUILD_DATA_DIR}/share)
 endif()
 
+# Before anything is put anywhere.
+install(CODE "
+  if(NOT EXISTS \"${CMAKE_BINARY_DIR}/manual/ddprun.1\" OR NOT EXISTS \"$<TARGET_FILE:ddprun>\")
+    message(FATAL_ERROR \"not all is built that is installed; first: cmake --build '${CMAKE_BINARY_DIR}' --target installable\")
+  endif()" COMPONENT program)
 install(TARGETS ddprun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 include(Manual)         # manual page and completion
 if(DDPRUN_STATIC)  # whose work is linked in
@@ -17,6 +22,9 @@ if(DDPRUN_STATIC)  # whose work is linked in
       RENAME ${package} COMPONENT program)
   endforeach()
 endif()
+# What an installation needs: a tree in which scripts/demo has built has it in part.
+add_custom_target(installable DEPENDS ddprun ddprun_manual)
+
 # The modules for training scripts and for Python launchers: nothing but the standard library.
 install(DIRECTORY python/ddprun python/ddprun_torch DESTINATION lib/python3/dist-packages COMPONENT python
   PATTERN __pycache__ EXCLUDE)
@@ -34,6 +42,7 @@ if(DDPRUN_WORKER)
     EXPORT ddprun
     ARCHIVE DESTINATION ${_ddprun_libraries} COMPONENT runtime
     INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${CMAKE_INSTALL_INCLUDEDIR}/ddprun/internal)
+  add_dependencies(installable ddprun_worker)
   install(EXPORT ddprun NAMESPACE ddprun:: FILE ddprunTargets.cmake DESTINATION ${_ddprun_package}
     COMPONENT runtime)
 
@@ -45,10 +54,15 @@ if(DDPRUN_WORKER)
   # Loaded where there are GPUs.
   foreach(plugin ddprun_cuda ddprun_nccl)
     if(TARGET ${plugin})
+      add_dependencies(installable ${plugin})
       install(TARGETS ${plugin} LIBRARY DESTINATION ${_ddprun_libraries} COMPONENT runtime)
     endif()
   endforeach()
 
+  # What worker/torch has found.
+  foreach(_variable TorchCpu_ROOT DDPRUN_TORCH_VERSION)
+    get_directory_property(${_variable} DIRECTORY ${CMAKE_SOURCE_DIR}/worker/torch DEFINITION ${_variable})
+  endforeach()
   configure_package_config_file(cmake/ddprunConfig.cmake.in ${CMAKE_BINARY_DIR}/ddprunConfig.cmake
     INSTALL_DESTINATION ${_ddprun_package}
     PATH_VARS _ddprun_libraries)
