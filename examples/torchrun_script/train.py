@@ -45,6 +45,8 @@ def parse_arguments():
 
 def load_digits(path):
     """Images [n, 1, 8, 8] in [0, 1] and labels [n], to learn from and held out: the last fifth, by other people."""
+    if not os.path.exists(path):
+        raise FileNotFoundError(f"{path}: no such file; scripts/demo fetches it, and --data names another one")
     with gzip.open(path, "rt") as lines:
         rows = torch.tensor([[float(field) for field in line.split(",")] for line in lines])
     images, labels = rows[:, :64].view(-1, 1, 8, 8) / 16, rows[:, 64].long()

@@ -148,7 +148,7 @@ absl::Status Agent::StartParts() {
                      .protocol_major = kProtocolMajor};
   endpoint_name_ = plan_.endpoint.kind == EndpointPlan::Kind::kUnix ? "this node"
                    : plan_.etcd.has_value()
-                       ? absl::StrCat("etcd at ", absl::StrJoin(plan_.etcd->endpoints, ", "))
+                       ? absl::StrCat(kEtcdEndpoint, absl::StrJoin(plan_.etcd->endpoints, ", "))
                        : HostPort(plan_.endpoint.host, plan_.endpoint.port);
   config.endpoint = {.text = endpoint_name_,
                      .hosts_by_address = plan_.endpoint.hosting == EndpointPlan::Hosting::kAuto,

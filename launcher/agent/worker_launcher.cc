@@ -130,11 +130,25 @@ std::vector<LogFile> WorkerLauncher::LogFilesOf(uint32_t local_rank) const {
   return files;
 }
 
+// Whether a stream of a worker goes to a file alone.
+bool WorkerLauncher::HidesOutput() const {
+  for (uint32_t local_rank = 0; local_rank < plan_->worker_count; ++local_rank) {
+    for (const OutputStream stream : {OutputStream::kStdout, OutputStream::kStderr}) {
+      if (SinkOf(plan_->output, stream, local_rank) == StreamSink::kFile) return true;
+    }
+  }
+  return false;
+}
+
 absl::Status WorkerLauncher::BeginAttempt(const rendezvous::Assignment& assignment) {
   if (!KeepsFiles(plan_->output)) return absl::OkStatus();
   DDPRUN_ASSIGN_OR_RETURN(attempt_folder_, folders_->MakeAttempt(assignment.restart_count,
                                                                  assignment.generation.value()));
   Log(LogLevel::kInfo, absl::StrCat("logs and error files are in ", attempt_folder_));
+  if (folders_->temporary() && !std::exchange(told_folder_, true) && HidesOutput()) {
+    Notify(absl::StrCat("what workers write is kept in ", folders_->folder(),
+                        " (--log_dir names another folder)"));
+  }
   if (!plan_->output.duplicate_stdout_filters.empty()) {
     DDPRUN_ASSIGN_OR_RETURN(filtered_stdout_,
                             FileAppender::Open(loop_, attempt_folder_ + "/filtered_stdout.log"));

@@ -113,6 +113,7 @@ class WorkerLauncher {
   void ReadPreflight(WorkerEnd* end);
   void AddFacts(WorkerEnd* end);
   void AddFiles(WorkerEnd* end);
+  bool HidesOutput() const;
   void NotifyFiles(const rendezvous::Assignment& assignment);
   std::vector<LogFile> LogFilesOf(uint32_t local_rank) const;
 
@@ -128,7 +129,8 @@ class WorkerLauncher {
   std::string finish_barrier_;
   std::function<std::string(uint32_t local_rank)> progress_page_;
   std::function<void(SpawnRequest*)> prepare_;
-  std::string attempt_folder_;                     // of the newest generation
+  bool told_folder_ = false;    // the user: a temporary one isn't found by itself
+  std::string attempt_folder_;  // of the newest generation
   std::shared_ptr<FileAppender> filtered_stdout_;  // null = no --duplicate_stdout_filters
   std::shared_ptr<FileAppender> filtered_stderr_;
   std::shared_ptr<CollapsingConsole> collapsed_stdout_;  // of the newest generation; null = none

@@ -19,13 +19,13 @@ struct Synonym {
   absl::string_view ours;
 };
 constexpr Synonym kSynonyms[] = {
-    {"attach", "logs"},       {"cancel", "stop"},     {"check", "doctor"},
-    {"delete", "stop"},       {"describe", "status"}, {"diagnose", "doctor"},
-    {"get", "status"},        {"history", "events"},  {"info", "env"},
-    {"init", "config"},       {"jobs", "status"},     {"kill", "stop"},
-    {"list", "status"},       {"ls", "status"},       {"man", "help"},
-    {"nodes", "status"},      {"ps", "status"},       {"undrain", "drain --undo"},
-    {"version", "--version"}, {"watch", "top"},
+    {"attach", "logs"},          {"cancel", "stop"},       {"check", "doctor"},
+    {"delete", "stop"},          {"describe", "status"},   {"diagnose", "doctor"},
+    {"get", "status"},           {"history", "events"},    {"info", "env"},
+    {"init", "config"},          {"jobs", "status"},       {"kill", "stop"},
+    {"list", "status"},          {"ls", "status"},         {"man", "help"},
+    {"nodes", "status"},         {"preflight", "test"},    {"ps", "status"},
+    {"undrain", "drain --undo"}, {"version", "--version"}, {"watch", "top"},
 };
 
 }  // namespace

@@ -10,8 +10,9 @@
 namespace ddprun::launcher {
 
 // How messages name the service.
+inline constexpr char kEtcdEndpoint[] = "etcd at ";
 struct EndpointName {
-  std::string text;  // "host0:29400"
+  std::string text;  // "host0:29400", or kEtcdEndpoint and its members
   // The node that has the endpoint's address hosts the service, unless one is told to.
   bool hosts_by_address = false;
   std::string alone_hint = {};  // EndpointPlan::alone_hint

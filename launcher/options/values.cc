@@ -162,7 +162,7 @@ absl::StatusOr<absl::Duration> ParseDuration(const Argument& argument, absl::Dur
                                              absl::Duration max) {
   const std::optional<absl::Duration> value = ReadDuration(argument.text);
   if (!value.has_value()) {
-    return BadWord(argument, "is not a number of seconds; give for example 30, 0.5 or 150ms");
+    return BadWord(argument, "is not a number of seconds; give for example 30, 0.5, 150ms or 3m");
   }
   if (*value < min || *value > max) {
     return BadValue(argument, absl::StrCat("must be from ", absl::FormatDuration(min), " to ",

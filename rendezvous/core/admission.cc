@@ -144,8 +144,12 @@ absl::Status CheckSameJob(const JobSpec& held, const std::string& holder, const 
     differences.push_back(
         absl::StrCat("max_restarts ", offered.max_restarts, " instead of ", held.max_restarts));
   }
-  if (held.fingerprint != offered.fingerprint) {
-    differences.push_back(absl::StrCat("command, sizes or versions: '", offered.description, "'"));
+  // Of all that identifies a job: what of it differs besides is not known.
+  if (held.description != offered.description && held.fingerprint != offered.fingerprint) {
+    differences.push_back(absl::StrCat("command: '", offered.description, "'"));
+  } else if (differences.empty() && held.fingerprint != offered.fingerprint) {
+    differences.emplace_back(
+        "the kind of its command (script, module or program) or ddprun's version");
   }
   if (differences.empty()) return absl::OkStatus();
   return absl::AlreadyExistsError(

@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 
@@ -152,16 +153,18 @@ std::string ServiceWatch::WhyGivenUp() const {
 }
 
 std::string ServiceWatch::WaitText(absl::Duration left) const {
+  const bool is_etcd = absl::StartsWith(endpoint_, kEtcdEndpoint);
   const std::string where =
-      absl::StrCat("the rendezvous service at ", endpoint_,
+      absl::StrCat(is_etcd ? "" : "the rendezvous service at ", endpoint_,
                    last_error_.empty() ? "" : absl::StrCat(" (", last_error_, ")"));
   const std::string wait = absl::StrCat(
       "; trying for ", absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))), " more");
   if (is_joining()) {
     // Without an address it doesn't matter whether that node is up.
-    return absl::StrCat(
-        "can't reach ", where, last_error_.empty() ? " yet" : "", wait,
-        is_name_unknown() ? "." : ". Is node rank 0 up, is the address right, is the port open?");
+    return absl::StrCat("can't reach ", where, last_error_.empty() ? " yet" : "", wait,
+                        is_name_unknown() ? "."
+                        : is_etcd         ? ". Is etcd up, is the address right, is the port open?"
+                                  : ". Is node rank 0 up, is the address right, is the port open?");
   }
   return absl::StrCat("lost ", where, wait,
                       halted_at_.is_infinite() ? "; the workers go on"
