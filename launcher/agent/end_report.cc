@@ -256,7 +256,10 @@ EndedJob EndedJobOf(const LaunchPlan& plan, const std::string& node_id, const Ex
   const std::string left = why.empty() ? "" : absl::StrCat("this node left the job: ", why);
   return {.run_id = plan.job.run_id,
           .description = plan.job.description,
-          .outcome = OutcomeName(exit),
+          // The others may run on.
+          .outcome = exit.verdict.has_value() || exit.signal == 0 || exit.status == kExitPreempted
+                         ? OutcomeName(exit)
+                         : "left",
           .status = exit.status,
           .reason = exit.verdict.has_value() ? verdict.reason : left,
           .rule = verdict.rule,

@@ -284,6 +284,14 @@ absl::StatusOr<Conversion> ConvertFile(const std::string& path, const Host& host
   if (!absl::StartsWith(*text, "#!")) {
     const absl::StatusOr<YamlNode> document = ReadYaml(*text);
     if (document.ok() && document->kind == YamlNode::Kind::kMap) {
+      if (document->Find("apiVersion") != nullptr) {
+        return PlanError(
+            absl::StrCat(Shown(path, kShownMax),
+                         ": is a manifest of Kubernetes, in which only the word torchrun changes "
+                         "to ddprun; what "
+                         "the variables of a Job, a JobSet or a PyTorchJob say is read as it is "
+                         "(docs/tutorials/kubernetes.md)"));
+      }
       return ConvertAccelerate({.text = path, .source = "convert"}, host);
     }
   }

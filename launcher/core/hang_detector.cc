@@ -1,7 +1,6 @@
 #include "launcher/core/hang_detector.h"
 
 #include <algorithm>
-#include <iterator>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -20,9 +19,7 @@ constexpr absl::Duration kStoppedSample = absl::Milliseconds(100);
 // have stood, within these bounds: what can be proven only later is proven by two more rounds.
 constexpr int kRoundsShare = 8;
 constexpr absl::Duration kPauseMost = absl::Seconds(4);
-// What a thread of a library that wakes now and then may use: a tick of the kernel's accounting, or
-// this share of the time.
-constexpr absl::Duration kTick = absl::Milliseconds(10);
+// What a thread of a library that wakes now and then may use: this share of the time.
 constexpr int kIdleShare = 100;
 // Of a worker whose steps are counted: Gloo polls its sockets a hundred times a second, and our
 // witness looks, which took 6 % of a processor on a virtual machine. Work takes one of its own.
@@ -31,36 +28,13 @@ constexpr int kCountedIdleShare = 8;
 constexpr absl::Duration kWitnessPeriod = absl::Milliseconds(250);
 // A wait that others have survived may come again, and longer.
 constexpr int kSurvivedFactor = 3;
-// A main thread that waits with a timeout, again and again, wakes less often than this; one that
-// works with sockets, whose bytes /proc doesn't count, more often.
-constexpr double kTurnsPerSecond = 10;
-
-// Functions of the kernel in which a file is waited for: file systems of networks wait without the
-// state D, and one close(2) may be a whole upload.
-bool WaitsForFile(const WorkerVital& vital) {
-  constexpr const char* kParts[] = {
-      "fuse",       "request_wait_answer", "nfs", "rpc_wait", "ceph", "ptlrpc",
-      "cl_sync_io", "p9_client",           "smb", "cifs",     "gpfs", "fsync",
-      "sync_f",     "write_and_wait"};
-  return std::any_of(std::begin(kParts), std::end(kParts), [&vital](const char* part) {
-    return vital.stack.find(part) != std::string::npos;
-  });
-}
-
-// Whether it put out anything or used the processor between two samples.
-bool Acts(const WorkerVital& before, const WorkerVital& after, absl::Duration interval,
-          int idle_share) {
-  const absl::Duration idle = std::max(kTick, interval / idle_share);
-  if (after.cpu - before.cpu > idle || after.bytes != before.bytes) return true;
-  const double turns = static_cast<double>(after.turns - before.turns);
-  return turns > kTurnsPerSecond * absl::ToDoubleSeconds(interval) + 1;
-}
 
 }  // namespace
 
 HangDetector::HangDetector(const HangSettings& settings, uint32_t worker_count, Instant now)
     : settings_(settings), workers_(worker_count) {
   for (Worker& worker : workers_) {
+    worker.marked = now;
     worker.changed = now;
     worker.lived = now;
     worker.sampled = Instant::Infinite();
@@ -91,6 +65,16 @@ bool HangDetector::IsCounted(const Worker& worker) const {
 bool HangDetector::WatchesDeeds(const Worker& worker) const {
   return worker.alive && worker.started && !SaysWhere(worker) &&
          settings_.hang_timeout > absl::ZeroDuration();
+}
+
+// It marks, and its steps aren't known yet: who is awaited in a collective shows all the same.
+bool HangDetector::IsEarly(const Worker& worker) {
+  const ProgressPhase phase = ProgressPhaseOf(worker.word);
+  if (worker.begun == 0 || (phase != ProgressPhase::kStart && phase != ProgressPhase::kTrain)) {
+    return false;
+  }
+  const auto times = worker.times.find(ProgressPhase::kTrain);
+  return times == worker.times.end() || times->second.seen() < kStepsForCounted;
 }
 
 bool HangDetector::IsTimed(const Worker& worker) const {
@@ -143,6 +127,10 @@ PhaseLimits HangDetector::Limits(const Worker& worker) const {
   PhaseLimits limits =
       counted ? of_counted
               : LimitsOf(times, settings_.few_steps_slack, settings_.first_step_timeout);
+  if (IsEarly(worker)) {
+    limits.suspect = of_counted.suspect;
+    limits.sample = of_counted.sample;
+  }
   if (TurnsInCircles(worker.witness)) limits.overdue = std::max(limits.suspect, of_counted.suspect);
   return limits;
 }
@@ -185,8 +173,10 @@ void HangDetector::OnWords(Instant now, const std::vector<uint64_t>& words,
 }
 
 void HangDetector::OnWord(Instant now, Worker& worker, uint64_t word) {
-  Learn(worker, now - worker.changed, word);
+  // Not since the last progress: a step has several collectives.
+  Learn(worker, now - worker.marked, word);
   worker.word = word;
+  worker.marked = now;
   OnProgress(now, worker);
 }
 
@@ -431,11 +421,13 @@ rendezvous::WorkerProgress HangDetector::ProgressOf(uint32_t local_rank, Instant
     progress.collectives = witness.collectives != 0 ? witness.collectives : worker.begun;
   } else if (SaysWhere(worker)) {
     progress.phase = ProgressPhaseOf(worker.word);
+    progress.collectives = worker.begun;
   }
   progress.step = counted || SaysWhere(worker) ? ProgressStepOf(worker.word) : 0;
   progress.silent = silent;
   progress.suspect = worker.suspect;
   progress.overdue = worker.suspect && silent >= Limits(worker).overdue;
+  progress.early = IsEarly(worker) && silent < settings_.first_step_timeout;
   progress.activity = worker.activity;
   progress.where = worker.vital.where;
   progress.idle = IsIdle(worker, now);

@@ -13,23 +13,11 @@
 #include "launcher/core/hang_settings.h"
 #include "launcher/core/step_times.h"
 #include "launcher/core/witness.h"
+#include "launcher/core/worker_vital.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/types.h"
 
 namespace ddprun::launcher {
-
-// What a look at one worker in /proc showed.
-struct WorkerVital {
-  bool alive = false;  // the rest means nothing without
-  char state = 'S';    // as in proc_pid_stat(5): R, S, D, T, t, Z …
-  absl::Duration cpu;  // of its whole tree
-  uint64_t bytes = 0;  // read and written by its whole tree
-  uint64_t turns = 0;  // how often its main thread got a processor
-  std::string stack;   // of its main thread in the kernel, or as much as can be read of it
-  std::string where;   // for people: the innermost function of it; "" = unknown
-  // Two looks have found that all its threads, and its children's, wait for locks of the process.
-  bool sealed = false;
-};
 
 // Watches the workers of one generation on this node for hangs (R13): learns from their marks how
 // long steps take, suspects a worker that is silent for longer, looks closer at all of the node
@@ -107,6 +95,7 @@ class HangDetector {
     bool alive = true;
     bool started = false;
     uint64_t word = 0;
+    Instant marked;         // when that was seen to change
     uint64_t begun = 0;     // collectives, as for OnWords, as last known
     uint64_t progress = 0;  // how often either changed
     Instant changed;  // the last of these changes; of neither, last sign of life, or its start
@@ -130,6 +119,7 @@ class HangDetector {
   static absl::Duration MedianStep(const Worker& worker);
   bool IsCounted(const Worker& worker) const;
   bool WatchesDeeds(const Worker& worker) const;
+  static bool IsEarly(const Worker& worker);
   bool IsTimed(const Worker& worker) const;
   PhaseLimits Limits(const Worker& worker) const;
   absl::Duration EndAfter(const Worker& worker) const;

@@ -30,8 +30,9 @@ std::vector<EndedJob> EndedJobsOf(const std::string& run_id) {
 // "failed for good 3 min 2 s ago".
 std::string WhatAndWhen(const EndedJob& job, absl::Time now) {
   const int64_t ago_ms = std::max<int64_t>(0, absl::ToUnixMillis(now) - job.ended_ms);
-  return absl::StrCat(absl::StrReplaceAll(job.outcome, {{"_", " "}}), " ",
-                      TimeText(static_cast<uint64_t>(ago_ms)), " ago");
+  return absl::StrCat(
+      job.outcome == "left" ? "this node left it" : absl::StrReplaceAll(job.outcome, {{"_", " "}}),
+      " ", TimeText(static_cast<uint64_t>(ago_ms)), " ago");
 }
 
 uint64_t LastedMs(const EndedJob& job) {

@@ -13,11 +13,14 @@
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/strip.h"
 #include "base/clock.h"
 #include "base/host_port.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "launcher/core/agent_settings.h"
 #include "launcher/options/shell_line.h"
 #include "launcher/os/runtime_dir.h"
 #include "launcher/watch/job_service.h"
@@ -211,6 +214,16 @@ absl::StatusOr<Choice> Choose(absl::string_view command, bool named, WhenOne whe
   return absl::InvalidArgumentError(text);
 }
 
+// Whether the user has named what an agent calls its endpoint: of an etcd, one of its members.
+bool IsNamed(const QueryOptions& options, absl::string_view endpoint) {
+  if (!options.etcd.has_value()) return EndpointOf(options) == endpoint;
+  if (!absl::ConsumePrefix(&endpoint, kEtcdEndpoint)) return false;
+  const std::vector<std::string> members = absl::StrSplit(endpoint, ", ");
+  const std::vector<std::string>& named = options.etcd->endpoints;
+  return std::find_first_of(members.begin(), members.end(), named.begin(), named.end()) !=
+         members.end();
+}
+
 }  // namespace
 
 absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& options) {
@@ -253,8 +266,7 @@ std::vector<agent::v1::NodeState> FindCutOffNodes(const QueryOptions& options,
   for (OwnNode& node : FindOwnNodes(options.run_id, options.timeout)) {
     if (!node.state.has_absence()) continue;
     if (known.contains({node.state.run_id(), node.state.node_id()})) continue;
-    const bool by_endpoint = options.endpoint_given && !options.etcd.has_value();
-    if (by_endpoint && EndpointOf(options) != node.state.endpoint()) continue;
+    if (options.endpoint_given && !IsNamed(options, node.state.endpoint())) continue;
     nodes.push_back(std::move(node.state));
   }
   return nodes;

@@ -190,9 +190,10 @@ struct WorkerProgress {
   absl::Duration silent;  // since its last mark, or since it did anything (unmarked)
   bool suspect = false;   // silent for longer than its limit
   bool overdue = false;   // for so long that being busy is no excuse
+  bool early = false;     // suspect before its steps are known: only its collectives may tell
   Activity activity = Activity::kUnknown;
   std::string where;  // what it waits for in the kernel; "" = unknown
-  // Collectives of the default group that it has begun, and one (kCounted); 0 = not known.
+  // Collectives of the default group that it has begun, and one; 0 = not known.
   uint64_t collectives = 0;
   bool expired = false;     // silent for as long as a hang may last (--hang_timeout)
   bool idle = false;        // no output and no processor time for an explicit --hang_timeout

@@ -120,6 +120,7 @@ WorkerProgress ReadWorkerProgress(FieldChecker* checker, const v1::WorkerProgres
   worker.expired = proto.expired();
   worker.idle = proto.idle();
   worker.deadlocked = proto.deadlocked();
+  worker.early = proto.early();
   worker.left = proto.left();
   checker->Count("hang_report.workers.groups", proto.groups_size(), kGroupsMax);
   for (const v1::GroupProgress& group : proto.groups()) {

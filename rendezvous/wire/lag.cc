@@ -35,10 +35,11 @@ double MedianRate(const v1::JobStatus& job) {
 
 bool IsMarked(const v1::WorkerStatus& worker) { return worker.phase() != "unmarked"; }
 
-// Where the worker is by now, in steps: it has gone on since it was heard.
+// Where the worker is by now, in steps: it has gone on since it was heard, unless its node is
+// silent for so long that nobody knows.
 double PositionOf(const v1::NodeStatus& node, const v1::WorkerStatus& worker) {
   const double age = static_cast<double>(node.progress_age_ms()) / 1e3;
-  const bool moves = worker.phase() == "train";
+  const bool moves = worker.phase() == "train" && node.silent_ms() < kSilentMs;
   return static_cast<double>(worker.step()) + (moves ? age * RateOf(node) : 0);
 }
 

@@ -107,6 +107,7 @@ void Write(const HangReport& report, v1::HangReport* proto) {
     entry->set_expired(worker.expired);
     entry->set_idle(worker.idle);
     entry->set_deadlocked(worker.deadlocked);
+    entry->set_early(worker.early);
     entry->set_left(worker.left);
     for (const GroupProgress& group : worker.groups) {
       if (static_cast<size_t>(entry->groups_size()) == kGroupsMax) break;

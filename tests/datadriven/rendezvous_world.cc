@@ -267,6 +267,7 @@ HangReport RendezvousWorld::Hangs(const Command& command) const {
                               .silent = absl::Seconds(2),
                               .suspect = command.Has("suspect"),
                               .overdue = command.Has("overdue"),
+                              .early = command.Has("early"),
                               .activity = kActivities.at(command.Text("activity", "still")),
                               .where = command.Text("where", "futex"),
                               .collectives = command.Number("collectives", 0),

@@ -103,6 +103,28 @@ AgentMessage FullJoin() {
   return full;
 }
 
+HangReport FullHangReport() {
+  return {.workers = {{.local_rank = 0,
+                       .phase = ProgressPhase::kTrain,
+                       .step = 1234,
+                       .silent = absl::Milliseconds(1500),
+                       .suspect = true,
+                       .overdue = true,
+                       .early = true,
+                       .activity = Activity::kStill,
+                       .where = "futex_wait_queue",
+                       .collectives = 57,
+                       .expired = true,
+                       .idle = true,
+                       .deadlocked = true,
+                       .left = true,
+                       .groups = {{"0", 56, 8}, {"1", 7, 2}},
+                       .inside_group = "1",
+                       .inside_call = "all_reduce"},
+                      {.local_rank = 1}},
+          .sample = absl::Milliseconds(400)};
+}
+
 }  // namespace
 
 std::vector<AgentMessage> SampleAgentMessages() {
@@ -144,25 +166,7 @@ std::vector<AgentMessage> SampleAgentMessages() {
       4);
   add(Leave{.reason = "SIGTERM", .end_job = true, .preempted = true}, 5);
   add(Heartbeat{.key = 43}, 0);
-  add(HangReport{.workers = {{.local_rank = 0,
-                              .phase = ProgressPhase::kTrain,
-                              .step = 1234,
-                              .silent = absl::Milliseconds(1500),
-                              .suspect = true,
-                              .overdue = true,
-                              .activity = Activity::kStill,
-                              .where = "futex_wait_queue",
-                              .collectives = 57,
-                              .expired = true,
-                              .idle = true,
-                              .deadlocked = true,
-                              .left = true,
-                              .groups = {{"0", 56, 8}, {"1", 7, 2}},
-                              .inside_group = "1",
-                              .inside_call = "all_reduce"},
-                             {.local_rank = 1}},
-                 .sample = absl::Milliseconds(400)},
-      6);
+  add(FullHangReport(), 6);
   add(
       Preempt{
           .reason = "SIGUSR1", .deadline = absl::Seconds(21), .ends_job = true, .drained = true},

@@ -99,6 +99,11 @@ void ProgressPage::AddDataWait(absl::Duration waited) {
                   std::memory_order_relaxed);
 }
 
+void ProgressPage::CountCollectives(uint64_t begun_and_one) {
+  if (!is_open()) return;
+  Field(kProgressCollectivesOffset)->store(begun_and_one, std::memory_order_relaxed);
+}
+
 void ProgressPage::Report(std::optional<double> loss, std::optional<double> samples_per_second) {
   if (!is_open()) return;
   const auto store = [this](size_t offset, uint64_t bit, double figure) {

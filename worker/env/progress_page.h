@@ -36,6 +36,9 @@ class ProgressPage {
   bool StopAt(uint64_t step);
   // Adds to what this worker has waited for data; for docs/GOODPUT.md. Negative times are ignored.
   void AddDataWait(absl::Duration waited);
+  // How many collectives of all workers this one has begun since their group was made, and one; 0 =
+  // they have none. By it is known who holds up the others. One store.
+  void CountCollectives(uint64_t begun_and_one);
   // What people who watch see of this worker's training (docs/PROGRESS.md); what isn't given stays
   // as it was. Params: loss: of its last batches; NaN is shown as such. samples_per_second: of this
   // worker; not below 0.

@@ -102,11 +102,19 @@ class FaultReader {
     });
     if (closing == nullptr) return nullptr;
     const bool too_late = over_ != nullptr && closing->at > over_->at + kAfterEffect;
+    // Of a fault that was ridden out and a later one in the same generation, the later one ended
+    // it.
+    const TimelineLine* later = First([this, closing](const TimelineLine& line) {
+      return line.event == "fault" && over_ != nullptr && line.at > over_->at &&
+             line.at <= closing->at && IsOf(line, cost_.generation);
+    });
     const TimelineLine* then = First([this, closing](const TimelineLine& line) {
       return line.event == "assignment" && line.at >= closing->at &&
              line.Number("generation").value_or(0) > cost_.generation;
     });
-    return too_late || (then != nullptr && then->Field("rule") == "growth") ? nullptr : closing;
+    return too_late || later != nullptr || (then != nullptr && then->Field("rule") == "growth")
+               ? nullptr
+               : closing;
   }
 
   // The first assignment of what comes after the generation of the fault.

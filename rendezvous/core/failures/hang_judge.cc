@@ -2,6 +2,7 @@
 
 #include <algorithm>
 #include <iterator>
+#include <limits>
 #include <map>
 #include <utility>
 
@@ -126,6 +127,39 @@ struct Count {
   uint64_t begun;
 };
 
+std::vector<Count> CountsOf(const Ranks& ranks) {
+  std::vector<Count> counts;
+  counts.reserve(ranks.size());
+  for (const RankProgress* rank : ranks) counts.push_back({rank, rank->worker.collectives - 1});
+  return counts;
+}
+
+uint64_t MostBegun(const std::vector<Count>& counts) {
+  uint64_t most = 0;
+  for (const Count& count : counts) most = std::max(most, count.begun);
+  return most;
+}
+
+// Of ranks at one step those that the others wait for in a collective; all of them where the counts
+// aren't known, or are equal.
+Ranks FewestBegun(const Ranks& ranks) {
+  uint64_t least = std::numeric_limits<uint64_t>::max();
+  for (const RankProgress* rank : ranks) least = std::min(least, rank->worker.collectives);
+  if (least == 0) return ranks;
+  return Select(ranks,
+                [least](const RankProgress& rank) { return rank.worker.collectives == least; });
+}
+
+// Whether others wait in a collective that none of `behind` has come to; false also where the
+// counts aren't known.
+bool AreAwaited(const Ranks& behind, const Ranks& all) {
+  const Ranks fewest = FewestBegun(all);
+  return fewest.size() < all.size() &&
+         std::all_of(behind.begin(), behind.end(), [&fewest](const RankProgress* rank) {
+           return rank->worker.collectives == fewest.front()->worker.collectives;
+         });
+}
+
 // "hasn't come to collective 87, for which rank 1 has waited 4s".
 std::string AwaitedText(const std::vector<Count>& counts, uint64_t most, const std::string& group) {
   Ranks waiting;
@@ -232,7 +266,12 @@ std::optional<HangVerdict> JudgeHang(const std::vector<RankProgress>& ranks, boo
     return JudgeHang(Unmarked(ranks), complete);
   }
 
-  const Ranks behind = Behind(all);
+  const bool early = std::all_of(all.begin(), all.end(), [](const RankProgress* rank) {
+    return !rank->worker.suspect || rank->worker.early;
+  });
+  const Ranks same_step = Behind(all);
+  const Ranks behind = FewestBegun(same_step);
+  if (early && !AreAwaited(behind, all)) return std::nullopt;
   for (const RankProgress* rank : behind) {
     if (IsMarked(*rank) && !rank->worker.suspect) return std::nullopt;
   }
@@ -242,6 +281,10 @@ std::optional<HangVerdict> JudgeHang(const std::vector<RankProgress>& ranks, boo
     const Ranks overdue = Select(all, [](const RankProgress& rank) { return rank.worker.overdue; });
     if (overdue.empty()) return std::nullopt;
     return Accuse(busy, all, "busy, but far beyond its usual time");
+  }
+  if (behind.size() < same_step.size() || early) {
+    const std::vector<Count> counts = CountsOf(early ? all : same_step);
+    return Accuse(behind, all, AwaitedText(counts, MostBegun(counts), ""));
   }
   const bool strictly = behind.size() < all.size();
   return Accuse(OddOnes(behind, all), all,

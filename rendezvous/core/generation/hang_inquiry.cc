@@ -11,7 +11,7 @@ HangStep HangInquiry::Add(Instant now, const Round& round, uint32_t group_rank, 
   DDPRUN_CHECK(group_rank < round.members().size(), "a report of no member");
   HangStep step;
   const bool suspect = report.any_suspect();
-  if (!suspect) ForgetNamed(round.member(group_rank));
+  if (!suspect) step.over = ForgetNamed(round.member(group_rank));
   // A repeated suspicion means that an answer is still missing: a question is lost with its stream.
   const bool ask = suspect && (!open_ || has(group_rank));
   open_ = open_ || suspect;
@@ -44,10 +44,14 @@ void HangInquiry::EndInquiry() {
 }
 
 // A rank that goes on is named anew when it holds up the others again.
-void HangInquiry::ForgetNamed(const RoundMember& member) {
+std::vector<uint32_t> HangInquiry::ForgetNamed(const RoundMember& member) {
   const uint32_t base = member.placement.base_rank;
-  std::erase_if(named_,
-                [&](uint32_t rank) { return rank >= base && rank < base + member.worker_count; });
+  const auto theirs = std::stable_partition(named_.begin(), named_.end(), [&](uint32_t rank) {
+    return rank < base || rank >= base + member.worker_count;
+  });
+  std::vector<uint32_t> forgotten(theirs, named_.end());
+  named_.erase(theirs, named_.end());
+  return forgotten;
 }
 
 // Every member that may have something to say. Who is silent is lost by its lease.

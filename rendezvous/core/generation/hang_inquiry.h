@@ -19,6 +19,7 @@ namespace ddprun::rendezvous {
 struct HangStep {
   std::vector<uint32_t> ask;           // group ranks, ascending: what they see, with two samples
   std::optional<HangVerdict> verdict;  // ranks to be ended, or to be named
+  std::vector<uint32_t> over;          // ranks that were named, and have gone on
 };
 
 // The reports of one generation's members, by group rank, since the suspicion arose: whom to ask,
@@ -43,7 +44,7 @@ class HangInquiry {
   std::optional<HangVerdict> Judge(const Round& round);
   std::optional<HangVerdict> Conclude(const std::vector<RankProgress>& ranks, bool complete);
   void EndInquiry();
-  void ForgetNamed(const RoundMember& member);
+  std::vector<uint32_t> ForgetNamed(const RoundMember& member);
 
   bool open_ = false;
   std::map<uint32_t, HangReport> reports_;  // empty unless open; of members of the round

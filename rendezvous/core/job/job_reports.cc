@@ -242,6 +242,11 @@ void Job::OnReport(const Node& node, const HangReport& report) {
     outbox_.SendTo(node_of(rank),
                    ReportProgress{.generation = generation_, .sample = report.sample});
   }
+  if (!step.over.empty()) {
+    outbox_.AddNote("hang_over",
+                    {{"generation", absl::StrCat(generation_.value())},
+                     {"ranks", Bounded(absl::StrJoin(step.over, ","), kTextBytesMax)}});
+  }
   if (!step.verdict) return;
   outbox_.AddNote(step.verdict->end ? "hang" : "hang_named",
                   {{"generation", absl::StrCat(generation_.value())},

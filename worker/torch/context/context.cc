@@ -1,6 +1,7 @@
 #include "ddprun/context.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -221,6 +222,16 @@ absl::Status Connect(Context::Implementation& context, const ContextOptions& opt
     Notify(absl::StrCat("backend ", reason));
   }
   DDPRUN_ASSIGN_OR_RETURN(context.group, worker::DebugGroup(context.store, context.group, plan));
+  // NCCL's works are looked at by those who know its group (GroupAbort).
+  if (plan.backend != worker::BackendKind::kNccl) {
+    context.group = worker::WatchedGroup(
+        context.store, context.group,
+        [&progress = context.progress, begun = std::make_shared<std::atomic<uint64_t>>(1)](
+            const worker::CollectiveName& /*name*/, const std::vector<at::Tensor>& /*tensors*/) {
+          progress.CountCollectives(++*begun);
+        });
+    context.progress.CountCollectives(1);
+  }
   const char* check = std::getenv("DDPRUN_CHECK_COLLECTIVES");
   if (options.check_collectives || (check != nullptr && absl::string_view(check) == "1")) {
     context.check = std::make_shared<worker::CollectiveCheck>(
@@ -269,6 +280,7 @@ void TakePlace(Context::Implementation& context, const WorkerAssignment& assignm
 // Closes all connections to the other workers.
 void LetGo(Context::Implementation& context) {
   worker::RemoveFailureNotice(context.store.get());
+  context.progress.CountCollectives(0);
   if (context.plan.abort != nullptr) context.plan.abort->Abort();
   context.end.reset();
   context.check.reset();

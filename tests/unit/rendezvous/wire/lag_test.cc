@@ -52,6 +52,16 @@ TEST(NoteLag, WhoWasHeardEarlierHasGoneOnSince) {
   EXPECT_EQ(Lags(job), (std::vector<std::string>{"", "behind"}));
 }
 
+// Whoever is not heard any more is behind, and nobody is measured by where it might be.
+TEST(NoteLag, ASilentNodeStandsWhereItWasHeard) {
+  v1::JobStatus job;
+  AddNode(100'000, {500}, &job);
+  v1::NodeStatus* frozen = AddNode(100'000, {480}, &job);
+  frozen->set_progress_age_ms(12'000);
+  frozen->set_silent_ms(12'000);
+  EXPECT_EQ(Lags(job), (std::vector<std::string>{"", "behind"}));
+}
+
 TEST(NoteLag, SlowIsATenthBelowTheMedianOfTheRanks) {
   v1::JobStatus job;
   AddNode(100'000, {5, 5, 5}, &job);

@@ -223,6 +223,29 @@ TEST(ChaosCost, RiddenOut) {
   EXPECT_THAT(sooner.others, IsEmpty());
 }
 
+TEST(ChaosCost, OfTwoFaultsTheLaterOneEndedTheGeneration) {
+  const ChaosReport report = WorkOutCosts(Read(R"(
+0     agent:a assignment generation=1 restart_count=0 rule=all_nodes pid=10
+3000  chaos:a fault fault=1 occurrence=1 kind=worker_stopped victim=rank_1 node=a
+  generation=1 for=500ms local_rank=1 step=10
+3500  chaos:a fault_over fault=1 occurrence=1
+9000  chaos:a fault fault=2 occurrence=1 kind=worker_killed victim=rank_0 node=a generation=1
+  local_rank=0 worker_pid=20 step=40
+9001  agent:a worker_exit worker_pid=20 generation=1
+9002  agent:a stop_begin generation=1 why=worker_failed
+9020  agent:a assignment generation=2 restart_count=1 rule=worker_failure pid=10
+9030  agent:a worker_started generation=2 pid=30
+9080  agent:a marked generation=2 step=31
+)"),
+                                          {.resumed = absl::Seconds(5)}, {});
+  EXPECT_EQ(report.faults.at(0).outcome, "ridden out");
+  EXPECT_EQ(report.faults.at(0).steps_lost, std::nullopt);
+  EXPECT_EQ(report.faults.at(1).outcome, "restarted");
+  EXPECT_EQ(report.faults.at(1).steps_lost, 9U);
+  EXPECT_EQ(report.faults.at(1).resumed, Ms(30));
+  EXPECT_TRUE(report.kept());
+}
+
 TEST(ChaosCost, GrowthIsNoConsequence) {
   const ChaosReport report = WorkOutCosts(Read(R"(
 0     agent:a assignment generation=1 restart_count=0 rule=all_nodes pid=10

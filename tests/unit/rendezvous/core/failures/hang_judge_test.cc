@@ -145,6 +145,59 @@ std::vector<Row> FinerRows() {
   };
 }
 
+RankProgress Begun(RankProgress rank, uint64_t collectives, bool early = false) {
+  rank.worker.collectives = collectives;
+  rank.worker.early = early;
+  return rank;
+}
+
+// By the collectives of programs that mark.
+std::vector<Row> CollectiveRows() {
+  return {
+      {"of those at one step the one that the other waits for",
+       {Begun(Waits(0), 27), Begun(Waits(1), 26)},
+       {1},
+       "hasn't come to collective 26, for which rank 0 has waited 5s; others are at step 7"},
+      {"that the other waits actively changes nothing",
+       {Begun(Rank(0, Phase::kTrain, 7, true, kBusy), 27), Begun(Waits(1), 26)},
+       {1},
+       "hasn't come to collective 26"},
+      {"it may yet work",
+       {Begun(Waits(0), 27), Begun(Rank(1, Phase::kTrain, 7, true, kBusy), 26)},
+       {},
+       ""},
+      {"it saves within its limits",
+       {Begun(Waits(0), 27), Begun(Rank(1, Phase::kCheckpoint, 7, false, kStill), 26)},
+       {},
+       ""},
+      {"a step counts more", {Begun(Waits(0, 8), 26), Begun(Waits(1), 27)}, {1}, "behind"},
+      {"of one nothing is known: a tie", {Begun(Waits(0), 27), Waits(1)}, {0, 1}, "2 workers"},
+      {"equal: a tie", {Begun(Waits(0), 27), Begun(Waits(1), 27)}, {0, 1}, "2 workers"},
+      {"early, awaited",
+       {Begun(Waits(0), 5, true), Begun(Waits(1), 4, true)},
+       {1},
+       "collective 4,"},
+      {"early, a step behind, awaited",
+       {Begun(Waits(0, 8), 5, true), Begun(Waits(1), 4, true)},
+       {1},
+       "hasn't come to collective 4, for which rank 0"},
+      {"early, one of them is learned",
+       {Begun(Waits(0), 5), Begun(Waits(1), 5, true)},
+       {0, 1},
+       "2 workers"},
+      {"early, equal", {Begun(Waits(0), 5, true), Begun(Waits(1), 5, true)}, {}, ""},
+      {"early, a step behind, equal",
+       {Begun(Waits(0, 8), 5, true), Begun(Waits(1), 5, true)},
+       {},
+       ""},
+      {"early, of one nothing is known", {Begun(Waits(0), 5, true), Waits(1)}, {0, 1}, "2 workers"},
+      {"early, busy",
+       {Begun(Waits(0), 5, true), Begun(Rank(1, Phase::kTrain, 7, true, kBusy), 4, true)},
+       {},
+       ""},
+  };
+}
+
 RankProgress Counted(uint32_t rank, uint64_t collectives, Activity activity = kStill,
                      bool overdue = false, bool suspect = true) {
   RankProgress progress = Rank(rank, Phase::kCounted, 7, suspect, activity, "futex", overdue);
@@ -261,6 +314,7 @@ TEST(JudgeHangTest, AnExplicitTimeoutEndsRanksThatAllDoNothing) {
 TEST(JudgeHangTest, Table) {
   std::vector<Row> rows = BasicRows();
   for (Row& row : FinerRows()) rows.push_back(std::move(row));
+  for (Row& row : CollectiveRows()) rows.push_back(std::move(row));
   for (Row& row : CountedRows()) rows.push_back(std::move(row));
   for (const Row& row : rows) {
     SCOPED_TRACE(row.what);
