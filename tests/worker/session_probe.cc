@@ -26,6 +26,13 @@
 //                                           evaluation, the average over all steps that were done,
 //                                           and what it is at the end
 //   session_probe narrow FILE [OPTION...]   trains a bf16 model
+//   session_probe odd FILE [OPTION...]      trains a model that has infinite values on purpose.
+//   --data
+//                                           spareN, weightN: once N steps are done, the gradient of
+//                                           the parameter "spare" or "line.weight" has a NaN, of
+//                                           which the loss shows nothing in that step; of spare
+//                                           never. made…: spare is made with a NaN,
+//                                           and trained without momentum, which would have one too
 //   session_probe heal FILE [OPTION...]     appends lines to FILE itself: "forward GENERATION STEP
 //                                           RANK" after each forward pass; "begun" as samples, of
 //                                           what counts; "done GENERATION STEP RANK", with digests
@@ -61,11 +68,14 @@
 #include <torch/types.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -291,6 +301,48 @@ void TrainNarrow(Session& session, std::ofstream& out) {
   out << "parameters " << sum << "\nsteps " << session.step() << "\n";
 }
 
+// What has a NaN or is infinite, and isn't wrong: a mask, and the bias of a class that must not be
+// chosen; and a parameter that the loss depends on in no way.
+struct Odd : torch::nn::Module {
+  explicit Odd(const std::string& kind) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    register_module("line", line);
+    register_buffer("mask", torch::full({2}, -kInfinity));
+    never = register_parameter("never", torch::full({2}, -kInfinity));
+    const float spare_value = kind.starts_with("made") ? NAN : 1;
+    spare = register_parameter("spare", torch::full({5000}, spare_value));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor nothing = torch::zeros({}, torch::kBool);
+    return line(x) + torch::where(nothing, never.sum(), 0) + torch::where(nothing, spare.sum(), 0);
+  }
+
+  Line line = Line(1, 1);
+  torch::Tensor never;
+  torch::Tensor spare;
+};
+
+void TrainOdd(Session& session, std::ofstream& out) {
+  const std::string& kind = session.options().data;
+  const size_t digits = kind.find_first_of("0123456789");
+  const int64_t at = digits == std::string::npos ? -1 : std::stoll(kind.substr(digits));
+  auto odd = std::make_shared<Odd>(kind);
+  torch::Tensor poisoned = kind.starts_with("weight") ? odd->line->weight : odd->spare;
+  poisoned.register_hook([&session, at](const torch::Tensor& gradient) {
+    if (session.step() != at) return gradient;
+    torch::Tensor changed = gradient.clone();
+    changed.flatten()[-1] = NAN;
+    return changed;
+  });
+  const double momentum = kind.starts_with("made") ? 0 : 0.5;
+  auto model = session.Prepare(odd, Sgd{.momentum = momentum}, Points());
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+  }
+  out << "steps " << session.step() << "\n";
+}
+
 void TrainAverage(Session& session, std::ofstream& out) {
   Line line(1, 1);
   double evaluated = 0;
@@ -411,6 +463,7 @@ int main(int argc, char** argv) {
         if (what == "misuse") return Misuse(session, out);
         if (what == "fault") return TrainWithFault(session, out);
         if (what == "narrow") return TrainNarrow(session, out);
+        if (what == "odd") return TrainOdd(session, out);
         if (what == "average") return TrainAverage(session, out);
         if (what == "groups") return ShowGroups(session, out);
         Train(session, what, out);

@@ -22,6 +22,7 @@ namespace ddprun::testing {
 namespace {
 
 using ::testing::Contains;
+using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Key;
 using ::testing::Not;
@@ -37,6 +38,7 @@ class SessionTest : public ::testing::Test {
     std::filesystem::remove(directory_.File("agent"));
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       std::filesystem::remove(directory_.File("error." + std::to_string(rank)));
+      std::filesystem::remove(directory_.File("output." + std::to_string(rank)));
     }
     const auto agent =
         FakeAgent::Start({.socket_path = directory_.File("agent"), .world_size = ranks});
@@ -68,6 +70,28 @@ class SessionTest : public ::testing::Test {
     EXPECT_EQ(exits_, std::vector<int>({0, 0})) << Output(0) << Output(1);
     EXPECT_EQ(seen[0], seen[1]);
     return seen[0];
+  }
+
+  // The steps of the checkpoints in "checkpoints", and options that keep them there.
+  std::vector<int64_t> SavedSteps() const {
+    std::vector<int64_t> steps;
+    for (const auto& entry : std::filesystem::directory_iterator(directory_.File("checkpoints"))) {
+      const std::string name = entry.path().filename();
+      const size_t at = name.find("-s");
+      if (name.ends_with(".safetensors") && name.find("-r") == std::string::npos) {
+        steps.push_back(std::stoll(name.substr(at + 2)));
+      }
+    }
+    std::sort(steps.begin(), steps.end());
+    return steps;
+  }
+  std::vector<std::string> Saving(const std::vector<std::string>& more = {}) const {
+    std::vector<std::string> options = {"--checkpoint_dir",   directory_.File("checkpoints"),
+                                        "--checkpoint_every", "4",
+                                        "--keep_checkpoints", "9",
+                                        "--lr_schedule",      "constant"};
+    options.insert(options.end(), more.begin(), more.end());
+    return options;
   }
 
   std::string Message(uint32_t rank) const {
@@ -305,6 +329,66 @@ TEST_F(SessionTest, Bf16ParametersHaveMastersInEachStage) {
   EXPECT_EQ(trained({"--zero_stage", "2", "--checkpoint_dir", directory}), expected);
   // Twin: other steps end elsewhere.
   EXPECT_NE(trained({"--seed", "2"}).at("parameters"), expected.at("parameters"));
+}
+
+// With a zero_stage each rank writes a file of its own, and one rank's finding counts for all.
+TEST_F(SessionTest, ACheckpointWithANanIsWithheldAndTrainingGoesOn) {
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    std::filesystem::remove_all(directory_.File("checkpoints"));
+    RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12", "--data", "spare5"}));
+    EXPECT_THAT(SavedSteps(), ElementsAre(4)) << stage;
+    for (const char* step : {"8", "12"}) {
+      EXPECT_THAT(Output(0),
+                  HasSubstr(std::string("warning: the checkpoint of step ") + step +
+                            " isn't written: on rank 0 the parameter 'spare' has a NaN"));
+    }
+    EXPECT_THAT(Output(1), Not(HasSubstr("isn't written")));
+    // Twin: without it there are all, with a buffer and a parameter that are infinite on purpose;
+    // and all go on from the step before it.
+    RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12"}));
+    EXPECT_THAT(Output(0), HasSubstr("resumed at step 4"));
+    EXPECT_THAT(SavedSteps(), ElementsAre(4, 8, 12)) << stage;
+    EXPECT_THAT(Output(0), Not(HasSubstr("isn't written")));
+  }
+}
+
+// It was the newest checkpoint, from which each restart resumed, and failed.
+TEST_F(SessionTest, ANanBehindAFiniteLossEndsOneRunAndNotTheNext) {
+  const auto options = Saving({"--steps", "20", "--no_in_process_restart"});
+  auto poisoned = options;
+  poisoned.insert(poisoned.end(), {"--data", "weight7"});
+  Run("odd", poisoned);
+  EXPECT_EQ(exits_, std::vector<int>({1, 1}));
+  EXPECT_THAT(Message(0), HasSubstr("the loss is nan"));
+  EXPECT_THAT(SavedSteps(), ElementsAre(4));
+  EXPECT_EQ(RunWell("odd", options).at("steps"), "20");
+}
+
+// As earlier versions have published them.
+TEST_F(SessionTest, ACheckpointWithANanIsPassedOverWhereThereIsAnother) {
+  for (const char* stage : {"0", "2"}) {
+    std::filesystem::remove_all(directory_.File("checkpoints"));
+    RunWell("odd", Saving({"--zero_stage", stage, "--steps", "4"}));
+    // To this program a NaN in "spare" is nothing new.
+    RunWell("odd", Saving({"--zero_stage", stage, "--steps", "8", "--data", "made5"}));
+    EXPECT_THAT(SavedSteps(), ElementsAre(4, 8));
+    RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12"}));
+    EXPECT_THAT(Output(0), HasSubstr("resumed at step 4"));
+    EXPECT_THAT(Output(0), HasSubstr("-s0000000008.safetensors': the parameter 'spare' has a NaN; "
+                                     "trying the one before it"));
+    EXPECT_THAT(Output(1), Not(HasSubstr("trying")));
+    // Twin: to the program that has always had it, it is as good as any.
+    std::filesystem::remove_all(directory_.File("checkpoints"));
+    RunWell("odd", Saving({"--zero_stage", stage, "--steps", "4", "--data", "made"}));
+    RunWell("odd", Saving({"--zero_stage", stage, "--steps", "8", "--data", "made"}));
+    EXPECT_THAT(Output(0), HasSubstr("resumed at step 4"));
+    EXPECT_THAT(Output(0), Not(HasSubstr("warning")));
+    // And where there is no other, it is taken.
+    RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12"}));
+    EXPECT_THAT(Output(0), HasSubstr("there is no better checkpoint in"));
+    EXPECT_THAT(Output(0), HasSubstr("resumed at step 8"));
+    EXPECT_THAT(SavedSteps(), ElementsAre(4, 8, 12));
+  }
 }
 
 TEST_F(SessionTest, DataThatDontFillAStepMakeASmallerOne) {

@@ -63,6 +63,12 @@ struct CheckpointerOptions {
 // checksums, so that what another save has left is none of them. Names carry a fence, so that what
 // a cut-off worker of an older generation writes is never resumed by those who went on without it.
 //
+// A state that no run can go on from isn't written: a parameter that was finite when the
+// Checkpointer was made has a NaN or is infinite, or the optimizer's state has a NaN. A warning
+// names step, rank and parameter; the older checkpoints stay, and Save counts as done, since
+// training may yet do without that parameter. Restore passes over one that is in a file, if there
+// is another.
+//
 // Restore maps the files: what it takes of memory is what is resumed. Ranks that don't find the
 // file hold it for as long as Restore takes.
 //

@@ -67,8 +67,13 @@ class CheckpointWriter {
                           std::optional<PrunePlan> prune);
   absl::Status WriteBeside(const Saving& saving,
                            const c10::intrusive_ptr<c10d::Store>& store) const;
+  // Why what this rank has of it isn't to be written; "" = it is.
+  std::string WhyWithheld(const Saving& saving) const;
+  // Whether that is so on any rank; the lowest such one says it, unless it has. A collective.
+  absl::StatusOr<bool> IsWithheldAnywhere(const std::string& own, bool is_said) const;
+  absl::Status SaveWithShards(Saving& saving) const;
   // All ranks'; a collective. Returns: the shards' checksums.
-  absl::StatusOr<std::vector<uint32_t>> WriteShards(Saving& saving) const;
+  absl::StatusOr<std::vector<uint32_t>> WriteShards(const Saving& saving) const;
   // Those that write a file return its checksum.
   absl::StatusOr<uint32_t> WriteShard(const Saving& saving) const;
   absl::Status WriteMain(const Saving& saving, std::vector<uint32_t> shards) const;
@@ -91,6 +96,7 @@ class CheckpointWriter {
   uint64_t fence_ = 1;  // of what this generation writes
   uint64_t saves_ = 0;
   std::optional<Pending> pending_;  // the same on all ranks
+  std::string withheld_;            // why the last SaveAsync was, on this rank; the thread's
   TensorCopies main_copies_;
   TensorCopies shard_copies_;
   BackgroundWrite write_;  // last: it uses the others

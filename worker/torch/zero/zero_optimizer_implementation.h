@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
@@ -32,6 +34,7 @@ struct ZeroOptimizer::Implementation {
   std::unique_ptr<torch::optim::Optimizer> inner;  // of this rank's pieces
   std::optional<worker::ZeroGatherer> gatherer;    // stage 3
   std::optional<worker::ZeroReducer> reducer;      // stages 2 and 3
+  std::set<std::string> not_finite;  // stage 3: parameters that weren't, when it was made
   bool told_memory = false;
   absl::Duration update;
   absl::Duration gathering;
