@@ -6,105 +6,21 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "base/rng.h"
-#include "tests/support/trees.h"
-#include "tests/worker/fake_agent.h"
-#include "tests/worker/processes.h"
+#include "tests/worker/session_testing.h"
 
 namespace ddprun::testing {
 namespace {
 
 using ::testing::Contains;
-using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::Key;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-class SessionTest : public ::testing::Test {
- protected:
-  // Runs the probe; what each rank wrote, by name.
-  std::vector<std::map<std::string, std::string>> Run(const std::string& what,
-                                                      const std::vector<std::string>& options = {},
-                                                      uint32_t ranks = 2,
-                                                      const std::string& of_rank_1 = "") {
-    std::filesystem::remove(directory_.File("agent"));
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
-      std::filesystem::remove(directory_.File("error." + std::to_string(rank)));
-      std::filesystem::remove(directory_.File("output." + std::to_string(rank)));
-    }
-    const auto agent =
-        FakeAgent::Start({.socket_path = directory_.File("agent"), .world_size = ranks});
-    std::vector<std::string> command = {InBuildTree("bin/session_probe"), what,
-                                        directory_.File("seen")};
-    command.insert(command.end(), options.begin(), options.end());
-    std::vector<Process> processes;
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
-      if (rank == 1 && !of_rank_1.empty()) command.push_back(of_rank_1);
-      processes.emplace_back(command, WorkerVariables(directory_.path(), rank, ranks),
-                             directory_.File("output." + std::to_string(rank)),
-                             Process::Start::kForked);
-    }
-    exits_.clear();
-    for (Process& process : processes) exits_.push_back(process.Wait());
-    std::vector<std::map<std::string, std::string>> seen(ranks);
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
-      std::istringstream lines(ReadFile(directory_.File("seen." + std::to_string(rank))));
-      std::string name;
-      while (lines >> name) std::getline(lines >> std::ws, seen[rank][name]);
-    }
-    return seen;
-  }
-
-  // The same, of a training that ends well and is the same on all ranks but for their files.
-  std::map<std::string, std::string> RunWell(const std::string& what,
-                                             const std::vector<std::string>& options = {}) {
-    const auto seen = Run(what, options);
-    EXPECT_EQ(exits_, std::vector<int>({0, 0})) << Output(0) << Output(1);
-    EXPECT_EQ(seen[0], seen[1]);
-    return seen[0];
-  }
-
-  // The steps of the checkpoints in "checkpoints", and options that keep them there.
-  std::vector<int64_t> SavedSteps() const {
-    std::vector<int64_t> steps;
-    for (const auto& entry : std::filesystem::directory_iterator(directory_.File("checkpoints"))) {
-      const std::string name = entry.path().filename();
-      const size_t at = name.find("-s");
-      if (name.ends_with(".safetensors") && name.find("-r") == std::string::npos) {
-        steps.push_back(std::stoll(name.substr(at + 2)));
-      }
-    }
-    std::sort(steps.begin(), steps.end());
-    return steps;
-  }
-  std::vector<std::string> Saving(const std::vector<std::string>& more = {}) const {
-    std::vector<std::string> options = {"--checkpoint_dir",   directory_.File("checkpoints"),
-                                        "--checkpoint_every", "4",
-                                        "--keep_checkpoints", "9",
-                                        "--lr_schedule",      "constant"};
-    options.insert(options.end(), more.begin(), more.end());
-    return options;
-  }
-
-  std::string Message(uint32_t rank) const {
-    const std::string text = ReadFile(directory_.File("error." + std::to_string(rank)));
-    return text.empty() ? "" : nlohmann::json::parse(text)["message"]["message"].get<std::string>();
-  }
-  std::string Output(uint32_t rank) const {
-    return ReadFile(directory_.File("output." + std::to_string(rank)));
-  }
-
-  TemporaryDirectory directory_;
-  std::vector<int> exits_;
-};
 
 // 64 points, 4 of each rank's in a pass: 8 steps of 8 in an epoch, of which there are two.
 TEST_F(SessionTest, EveryBatchIsTrainedOnAndAccumulatedOnesMakeOneStep) {
@@ -329,66 +245,6 @@ TEST_F(SessionTest, Bf16ParametersHaveMastersInEachStage) {
   EXPECT_EQ(trained({"--zero_stage", "2", "--checkpoint_dir", directory}), expected);
   // Twin: other steps end elsewhere.
   EXPECT_NE(trained({"--seed", "2"}).at("parameters"), expected.at("parameters"));
-}
-
-// With a zero_stage each rank writes a file of its own, and one rank's finding counts for all.
-TEST_F(SessionTest, ACheckpointWithANanIsWithheldAndTrainingGoesOn) {
-  for (const char* stage : {"0", "1", "2", "3"}) {
-    std::filesystem::remove_all(directory_.File("checkpoints"));
-    RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12", "--data", "spare5"}));
-    EXPECT_THAT(SavedSteps(), ElementsAre(4)) << stage;
-    for (const char* step : {"8", "12"}) {
-      EXPECT_THAT(Output(0),
-                  HasSubstr(std::string("warning: the checkpoint of step ") + step +
-                            " isn't written: on rank 0 the parameter 'spare' has a NaN"));
-    }
-    EXPECT_THAT(Output(1), Not(HasSubstr("isn't written")));
-    // Twin: without it there are all, with a buffer and a parameter that are infinite on purpose;
-    // and all go on from the step before it.
-    RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12"}));
-    EXPECT_THAT(Output(0), HasSubstr("resumed at step 4"));
-    EXPECT_THAT(SavedSteps(), ElementsAre(4, 8, 12)) << stage;
-    EXPECT_THAT(Output(0), Not(HasSubstr("isn't written")));
-  }
-}
-
-// It was the newest checkpoint, from which each restart resumed, and failed.
-TEST_F(SessionTest, ANanBehindAFiniteLossEndsOneRunAndNotTheNext) {
-  const auto options = Saving({"--steps", "20", "--no_in_process_restart"});
-  auto poisoned = options;
-  poisoned.insert(poisoned.end(), {"--data", "weight7"});
-  Run("odd", poisoned);
-  EXPECT_EQ(exits_, std::vector<int>({1, 1}));
-  EXPECT_THAT(Message(0), HasSubstr("the loss is nan"));
-  EXPECT_THAT(SavedSteps(), ElementsAre(4));
-  EXPECT_EQ(RunWell("odd", options).at("steps"), "20");
-}
-
-// As earlier versions have published them.
-TEST_F(SessionTest, ACheckpointWithANanIsPassedOverWhereThereIsAnother) {
-  for (const char* stage : {"0", "2"}) {
-    std::filesystem::remove_all(directory_.File("checkpoints"));
-    RunWell("odd", Saving({"--zero_stage", stage, "--steps", "4"}));
-    // To this program a NaN in "spare" is nothing new.
-    RunWell("odd", Saving({"--zero_stage", stage, "--steps", "8", "--data", "made5"}));
-    EXPECT_THAT(SavedSteps(), ElementsAre(4, 8));
-    RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12"}));
-    EXPECT_THAT(Output(0), HasSubstr("resumed at step 4"));
-    EXPECT_THAT(Output(0), HasSubstr("-s0000000008.safetensors': the parameter 'spare' has a NaN; "
-                                     "trying the one before it"));
-    EXPECT_THAT(Output(1), Not(HasSubstr("trying")));
-    // Twin: to the program that has always had it, it is as good as any.
-    std::filesystem::remove_all(directory_.File("checkpoints"));
-    RunWell("odd", Saving({"--zero_stage", stage, "--steps", "4", "--data", "made"}));
-    RunWell("odd", Saving({"--zero_stage", stage, "--steps", "8", "--data", "made"}));
-    EXPECT_THAT(Output(0), HasSubstr("resumed at step 4"));
-    EXPECT_THAT(Output(0), Not(HasSubstr("warning")));
-    // And where there is no other, it is taken.
-    RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12"}));
-    EXPECT_THAT(Output(0), HasSubstr("there is no better checkpoint in"));
-    EXPECT_THAT(Output(0), HasSubstr("resumed at step 8"));
-    EXPECT_THAT(SavedSteps(), ElementsAre(4, 8, 12));
-  }
 }
 
 TEST_F(SessionTest, DataThatDontFillAStepMakeASmallerOne) {

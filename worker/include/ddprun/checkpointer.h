@@ -72,12 +72,12 @@ struct CheckpointerOptions {
 // Restore maps the files: what it takes of memory is what is resumed. Ranks that don't find the
 // file hold it for as long as Restore takes.
 //
-// Restore, Save, SaveAsync, IsBest and Wait are collectives: all ranks call them in the same order.
-// On the same number of ranks a resumed run is bit-identical with one that was never interrupted. A
-// ZeroOptimizer's checkpoint and that of the optimizer without ZeRO are alike: either resumes the
-// other's, at any number of ranks, in any stage, with any size of buckets. (Sharded ones too, when
-// their files can be found together.) Threads: one. Requires: context, optimizer and what is added
-// outlive it.
+// Restore, Claim, Save, SaveAsync, IsBest and Wait are collectives: all ranks call them in the same
+// order. On the same number of ranks a resumed run is bit-identical with one that was never
+// interrupted. A ZeroOptimizer's checkpoint and that of the optimizer without ZeRO are alike:
+// either resumes the other's, at any number of ranks, in any stage, with any size of buckets.
+// (Sharded ones too, when their files can be found together.) Threads: one. Requires: context,
+// optimizer and what is added outlive it.
 class Checkpointer {
  public:
   Checkpointer(Context& context, std::shared_ptr<torch::nn::Module> module,
@@ -115,10 +115,18 @@ class Checkpointer {
   uint64_t fence() const;
   void GoOnAfter(uint64_t fence);
 
+  // Takes the directory for this job until rank 0's Checkpointer or process ends: no other job can
+  // then write there. Save and SaveAsync do so by themselves; called before Restore, it keeps a job
+  // from resuming what another one is about to delete. Reading needs none. Where the file system
+  // has no locks nothing is taken. A collective.
+  // Errors: FAILED_PRECONDITION, on all ranks — another job writes there; the text names its host
+  // and process.
+  absl::Status Claim();
+
   // Writes a checkpoint. One with a `score` (higher is better; rank 0's counts) stays beside the
   // newest ones as long as none has a higher one. Saving a step again replaces it.
-  // Errors, on rank 0: those of the file system, with the path; older checkpoints stay. Where every
-  // rank writes a file: the same on that rank, ABORTED with its words on the others.
+  // Errors: Claim's. On rank 0: those of the file system, with the path; older checkpoints stay.
+  // Where every rank writes a file: the same on that rank, ABORTED with its words on the others.
   // UNIMPLEMENTED — an optimizer whose state can't be saved. UNAVAILABLE — a peer is gone.
   absl::Status Save(const TrainingProgress& progress, std::optional<double> score = std::nullopt);
 

@@ -342,6 +342,32 @@ absl::StatusOr<std::vector<FoundCheckpoint>> AgreeOnWhole(Context& context,
   return whole;
 }
 
+namespace {
+
+// `rank`'s words, `length` of them, for everybody.
+absl::StatusOr<std::string> BroadcastWords(Context& context, const std::string& own, int64_t length,
+                                           uint32_t rank) {
+  torch::Tensor text = torch::zeros({length}, torch::kByte);
+  if (rank == context.rank()) std::memcpy(text.mutable_data_ptr(), own.data(), text.nbytes());
+  text = text.to(context.device());
+  DDPRUN_RETURN_IF_ERROR(context.Broadcast(text, rank));
+  text = text.cpu();
+  return std::string(static_cast<const char*>(text.const_data_ptr()), text.nbytes());
+}
+
+}  // namespace
+
+absl::Status OutcomeOfMain(Context& context, const absl::Status& of_main) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> codes,
+                          GatherNumber(context, of_main.raw_code()));
+  if (codes[0] == 0) return absl::OkStatus();
+  std::string words(of_main.message());
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths,
+                          GatherNumber(context, static_cast<int64_t>(words.size())));
+  DDPRUN_ASSIGN_OR_RETURN(words, BroadcastWords(context, words, lengths[0], 0));
+  return {static_cast<absl::StatusCode>(codes[0]), words};
+}
+
 absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, absl::string_view what) {
   const std::string words(mine.message());
   // 0 = done; else the length of what the rank says, and 1.
@@ -351,16 +377,11 @@ absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, absl::st
       std::find_if(all.begin(), all.end(), [](int64_t length) { return length != 0; });
   if (failed == all.end()) return absl::OkStatus();
   const auto rank = static_cast<uint32_t>(failed - all.begin());
-  torch::Tensor text = torch::zeros({*failed}, torch::kByte);
-  if (rank == context.rank()) {
-    std::memcpy(text.mutable_data_ptr(), words.data(), words.size());
-  }
-  text = text.to(context.device());
-  DDPRUN_RETURN_IF_ERROR(context.Broadcast(text, rank));
+  DDPRUN_ASSIGN_OR_RETURN(const std::string text,
+                          BroadcastWords(context, words, *failed - 1, rank));
   if (!mine.ok()) return mine;
-  text = text.cpu();
-  return absl::AbortedError(absl::StrCat(kPeerErrorPrefix, "rank ", rank, " could not ", what, ": ",
-                                         static_cast<const char*>(text.const_data_ptr())));
+  return absl::AbortedError(
+      absl::StrCat(kPeerErrorPrefix, "rank ", rank, " could not ", what, ": ", text));
 }
 
 std::vector<uint32_t> ShareChecksums(c10d::Store& store, uint64_t number, uint32_t rank,

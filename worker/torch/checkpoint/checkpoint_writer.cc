@@ -157,7 +157,23 @@ CheckpointWriter::Saving CheckpointWriter::Begin(const TrainingProgress& progres
           .shard = {}};
 }
 
+absl::Status CheckpointWriter::Claim() {
+  if (is_claimed_) return absl::OkStatus();
+  absl::Status taken;
+  if (context_.is_main() && !lock_.is_held()) {
+    absl::StatusOr<WriterLock> lock = WriterLock::Take(
+        directory_, {.run_id = context_.run_id(),
+                     .restarts = context_.restart_count() > 0 || context_.generation() > 1});
+    taken = lock.status();
+    if (lock.ok()) lock_ = *std::move(lock);
+  }
+  DDPRUN_RETURN_IF_ERROR(OutcomeOfMain(context_, taken));
+  is_claimed_ = true;
+  return absl::OkStatus();
+}
+
 absl::Status CheckpointWriter::Save(const TrainingProgress& progress, std::optional<double> score) {
+  DDPRUN_RETURN_IF_ERROR(Claim());
   DDPRUN_RETURN_IF_ERROR(Wait());
   context_.Mark(ProgressPhase::kCheckpoint, progress.step);
   Saving saving = Begin(progress, score);
@@ -190,6 +206,7 @@ absl::Status CheckpointWriter::SaveWithShards(Saving& saving) const {
 
 absl::Status CheckpointWriter::SaveAsync(const TrainingProgress& progress,
                                          std::optional<double> score) {
+  DDPRUN_RETURN_IF_ERROR(Claim());
   DDPRUN_ASSIGN_OR_RETURN(const std::optional<CheckpointId> last, Settle());
   std::optional<PrunePlan> prune;
   if (last.has_value()) {
@@ -296,6 +313,9 @@ absl::StatusOr<std::optional<CheckpointId>> CheckpointWriter::Settle() {
 
 void CheckpointWriter::LeaveGeneration() {
   saves_ = 0;  // some may have begun none
+  // Another rank may be the first one now, and waits for this one in all that comes before Claim.
+  is_claimed_ = false;
+  if (!context_.is_main()) lock_.Release();
   // Others can't be asked any more whether they have written theirs.
   if (pending_.has_value() && pending_->shards) pending_->given_up = true;
 }

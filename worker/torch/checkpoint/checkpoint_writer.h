@@ -15,6 +15,7 @@
 #include "worker/torch/checkpoint/background_write.h"
 #include "worker/torch/checkpoint/checkpoint_directory.h"
 #include "worker/torch/checkpoint/checkpointed_training.h"
+#include "worker/torch/checkpoint/writer_lock.h"
 
 namespace ddprun::worker {
 
@@ -28,6 +29,7 @@ class CheckpointWriter {
                    uint32_t keep)
       : context_(context), training_(training), directory_(std::move(directory)), keep_(keep) {}
 
+  absl::Status Claim();
   absl::Status Save(const TrainingProgress& progress, std::optional<double> score);
   absl::Status SaveAsync(const TrainingProgress& progress, std::optional<double> score);
   absl::Status Wait();
@@ -93,7 +95,9 @@ class CheckpointWriter {
   const CheckpointedTraining& training_;
   const std::string directory_;
   const uint32_t keep_;
-  uint64_t fence_ = 1;  // of what this generation writes
+  bool is_claimed_ = false;  // in this generation
+  WriterLock lock_;          // rank 0's
+  uint64_t fence_ = 1;       // of what this generation writes
   uint64_t saves_ = 0;
   std::optional<Pending> pending_;  // the same on all ranks
   std::string withheld_;            // why the last SaveAsync was, on this rank; the thread's

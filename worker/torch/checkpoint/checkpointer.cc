@@ -170,6 +170,10 @@ absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Restore() {
   return worker::CatchExceptions([this] { return implementation_->Restore(); });
 }
 
+absl::Status Checkpointer::Claim() {
+  return worker::CatchExceptions([&] { return implementation_->writer.Claim(); });
+}
+
 absl::Status Checkpointer::Save(const TrainingProgress& progress, std::optional<double> score) {
   return worker::CatchExceptions([&] { return implementation_->writer.Save(progress, score); });
 }

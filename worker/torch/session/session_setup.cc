@@ -208,6 +208,7 @@ absl::Status Session::Implementation::StartTogether() {
   }
   // First of all: whoever then has the state alone saves it as the newest.
   if (others_have_state && checkpointer != nullptr) checkpointer->GoOnAfter(newest_fence);
+  if (checkpointer != nullptr) DDPRUN_RETURN_IF_ERROR(checkpointer->Claim());
   DDPRUN_ASSIGN_OR_RETURN(const bool others_know, TakeStateOfOthers(notes));
   // Zero averages gradients itself from stage 2 on.
   if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp(others_know && zero == nullptr));
