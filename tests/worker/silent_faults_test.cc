@@ -3,7 +3,9 @@
 #include <gtest/gtest.h>
 
 #include <filesystem>
+#include <fstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/worker/session_testing.h"
@@ -121,6 +123,15 @@ TEST_F(SilentFaultsTest, ADirectoryOfCheckpointsHasOneJob) {
   EXPECT_THAT(Output(0), HasSubstr(newest));
   EXPECT_THAT(SavedSteps(), ElementsAre(4, 8, 12));
   EXPECT_FALSE(std::filesystem::exists(directory_.File("checkpoints/.writer")));
+}
+
+// Its scale was 1 for thousands of steps: that of a scaler that was off.
+TEST_F(SilentFaultsTest, AnFp32RunThatGoesOnInFp16BeginsWithTheScaleOfANewOne) {
+  RunWell("average", Saving({"--steps", "4"}));
+  const auto half = RunWell("average", Saving({"--steps", "8", "--mixed_precision", "fp16"}));
+  EXPECT_THAT(Output(0), HasSubstr("resumed at step 4"));
+  // Of 65536 the first gradients overflow, and are left out.
+  EXPECT_GT(std::stoi(half.at("left_out")), 0);
 }
 
 }  // namespace
