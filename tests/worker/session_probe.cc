@@ -2,8 +2,11 @@
 //   session_probe train FILE [OPTION...]    weights, and how often there was a batch and a step;
 //                                           --data: a number of points; shifted: others; drawn:
 //                                           each changed at random, by torch; momentum: the
-//                                           optimizer has another
-//   session_probe groups FILE [OPTION...]   learning rate and weight decay of each parameter group
+//                                           optimizer has another; early_step, late_step:
+//                                           the program steps it itself before its third Step(),
+//                                           or after its second
+//   session_probe groups FILE [OPTION...]   learning rate and weight decay of each parameter group;
+//                                           --data other: the other parameter has the second group
 //   session_probe throw FILE [OPTION...]    rank 1 throws a StatusError in its third step
 //   session_probe break FILE [OPTION...]    rank 1 leaves the loop there
 //   session_probe exit FILE [OPTION...]     rank 1 calls exit(0) there
@@ -275,7 +278,9 @@ void Train(Session& session, const std::string& what, std::ofstream& out) {
     }
     session.Backward(Loss(line(batch.inputs), batch));
     ++batches;
+    if (session.step() == 2 && data == "early_step") session.optimizer().step();
     if (session.Step()) ++stepped;
+    if (session.step() == 2 && data == "late_step") session.optimizer().step();
   }
   out << "weight " << line->weight.item<double>() << "\nbias " << line->bias.item<double>()
       << "\nbatches " << batches << "\nstepped " << stepped << "\nsteps " << session.step() << "\n";
@@ -369,9 +374,11 @@ void TrainAverage(Session& session, std::ofstream& out) {
 
 void ShowGroups(Session& session, std::ofstream& out) {
   Line module(1, 1);
-  auto line = session.Prepare(
-      module, Sgd(), Points(),
-      {{.parameters = {module->bias}, .learning_rate_factor = 0.125, .weight_decay = 0}});
+  // The same numbers of parameters and groups, in another order.
+  const torch::Tensor own = session.options().data == "other" ? module->weight : module->bias;
+  auto line =
+      session.Prepare(module, Sgd{.momentum = 0.5}, Points(),
+                      {{.parameters = {own}, .learning_rate_factor = 0.125, .weight_decay = 0}});
   for (const Batch& batch : session.Batches()) {
     session.Backward(Loss(line(batch.inputs), batch));
     session.Step();

@@ -9,6 +9,7 @@
 #include <nlohmann/json.hpp>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "tests/support/trees.h"
@@ -25,6 +26,16 @@ class SessionTest : public ::testing::Test {
                                                       const std::vector<std::string>& options = {},
                                                       uint32_t ranks = 2,
                                                       const std::string& of_rank_1 = "") {
+    std::vector<std::string> command = {"session_probe", what, directory_.File("seen")};
+    command.insert(command.end(), options.begin(), options.end());
+    return RunProgram(std::move(command), ranks, of_rank_1);
+  }
+
+  // The same of another program, by its name.
+  std::vector<std::map<std::string, std::string>> RunProgram(std::vector<std::string> command,
+                                                             uint32_t ranks,
+                                                             const std::string& of_rank_1 = "") {
+    command[0] = InBuildTree("bin/" + command[0]);
     std::filesystem::remove(directory_.File("agent"));
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       std::filesystem::remove(directory_.File("error." + std::to_string(rank)));
@@ -32,9 +43,6 @@ class SessionTest : public ::testing::Test {
     }
     const auto agent =
         FakeAgent::Start({.socket_path = directory_.File("agent"), .world_size = ranks});
-    std::vector<std::string> command = {InBuildTree("bin/session_probe"), what,
-                                        directory_.File("seen")};
-    command.insert(command.end(), options.begin(), options.end());
     std::vector<Process> processes;
     for (uint32_t rank = 0; rank < ranks; ++rank) {
       if (rank == 1 && !of_rank_1.empty()) command.push_back(of_rank_1);

@@ -134,5 +134,38 @@ TEST_F(SilentFaultsTest, AnFp32RunThatGoesOnInFp16BeginsWithTheScaleOfANewOne) {
   EXPECT_GT(std::stoi(half.at("left_out")), 0);
 }
 
+TEST_F(SilentFaultsTest, AStepOfTheOptimizerBesideStepIsNamed) {
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    for (const char* when : {"early_step", "late_step"}) {
+      Run("train", {"--data", when, "--zero_stage", stage});
+      EXPECT_EQ(exits_, std::vector<int>({1, 1})) << stage << when << Output(0);
+      EXPECT_THAT(Message(0),
+                  StartsWith("FAILED_PRECONDITION: after step 2 the program has stepped "
+                             "session.optimizer() itself"));
+    }
+  }
+}
+
+// ZeRO stage 1 leaves the average to others. Who makes one by hand may have other last bits.
+TEST_F(SilentFaultsTest, GradientsThatNobodyAveragesAreAnError) {
+  const auto run = [this](const std::vector<std::string>& words) {
+    std::vector<std::string> command = {"checkpoint_probe",      "gloo", directory_.File("none"),
+                                        directory_.File("seen"), "2",    "zero1"};
+    command.insert(command.end(), words.begin(), words.end());
+    RunProgram(command, 2);
+  };
+  run({"bare"});
+  EXPECT_EQ(exits_, std::vector<int>({1, 1})) << Output(0) << Output(1);
+  for (const uint32_t rank : {0, 1}) {
+    EXPECT_THAT(Message(rank), HasSubstr("nobody averages the gradients: that "
+                                         "of 'tied' differs between the ranks"));
+  }
+  // Twins: with a reducer, and without.
+  run({});
+  EXPECT_EQ(exits_, std::vector<int>({0, 0})) << Output(0) << Output(1);
+  run({"bare", "by_hand"});
+  EXPECT_EQ(exits_, std::vector<int>({0, 0})) << Output(0) << Output(1);
+}
+
 }  // namespace
 }  // namespace ddprun::testing
