@@ -167,5 +167,67 @@ TEST_F(SilentFaultsTest, GradientsThatNobodyAveragesAreAnError) {
   EXPECT_EQ(exits_, std::vector<int>({0, 0})) << Output(0) << Output(1);
 }
 
+TEST_F(SilentFaultsTest, ASeedThatChangesNothingIsNamed) {
+  RunWell("train", Saving({"--steps", "4"}));
+  RunWell("train", Saving({"--steps", "8", "--seed", "7"}));
+  EXPECT_THAT(Output(0), HasSubstr("warning: --seed 7 doesn't change the order of the samples: the "
+                                   "run that goes on began with --seed 1 and"));
+  EXPECT_THAT(Output(1), Not(HasSubstr("--seed")));
+  // Twin: the same again.
+  RunWell("train", Saving({"--steps", "12"}));
+  EXPECT_THAT(Output(0), Not(HasSubstr("--seed")));
+}
+
+TEST_F(SilentFaultsTest, ChangedParameterGroupsAreNamed) {
+  RunWell("groups", Saving({"--steps", "4"}));
+  Run("groups", Saving({"--steps", "8", "--data", "other", "--no_in_process_restart"}));
+  EXPECT_EQ(exits_, std::vector<int>({1, 1})) << Output(0) << Output(1);
+  EXPECT_THAT(Message(0), HasSubstr("the optimizer's state '0.momentum_buffer' is [1, 1], and its "
+                                    "parameter [1]: the parameter groups have other"));
+}
+
+TEST_F(SilentFaultsTest, AFileInPlaceOfTheDirectoryIsNamed) {
+  std::ofstream(directory_.File("file")) << "1";
+  Run("train", {"--output_dir", directory_.File("file")});
+  EXPECT_EQ(exits_, std::vector<int>({1, 1})) << Output(0) << Output(1);
+  for (const uint32_t rank : {0, 1}) {
+    EXPECT_THAT(Message(rank), StartsWith("FAILED_PRECONDITION: '" + directory_.File("file") +
+                                          "/checkpoints' can't have checkpoints: "));
+  }
+}
+
+// Once, and not on each rank that sees the same disk.
+TEST_F(SilentFaultsTest, ADamagedCheckpointIsNamedOnce) {
+  RunWell("train", Saving({"--steps", "8"}));
+  for (const auto& entry : std::filesystem::directory_iterator(directory_.File("checkpoints"))) {
+    if (entry.path().string().find("s0000000008") == std::string::npos) continue;
+    std::filesystem::resize_file(entry.path(), entry.file_size() / 2);
+  }
+  RunWell("train", Saving({"--steps", "8"}));
+  EXPECT_THAT(Output(0), HasSubstr("trying the one before it"));
+  EXPECT_THAT(Output(0), HasSubstr("resumed at step 4"));
+  EXPECT_THAT(Output(1), Not(HasSubstr("trying the one before it")));
+}
+
+TEST_F(SilentFaultsTest, AJournalThatCannotBeWrittenIsNamed) {
+  const std::pair<const char*, const char*> mistakes[] = {
+      {"/none/journal", "NOT_FOUND: open journal '/none/journal'"},
+      {"/dev/full", "RESOURCE_EXHAUSTED: journal '/dev/full': write: No space left"}};
+  for (const auto& [path, words] : mistakes) {
+    Run("train", {"--journal", path, "--no_in_process_restart"});
+    EXPECT_EQ(exits_, std::vector<int>({1, 1})) << Output(0) << Output(1);
+    EXPECT_THAT(Message(0), StartsWith(words));
+  }
+}
+
+TEST_F(SilentFaultsTest, ARunWithNothingToDoSaysSo) {
+  RunWell("train", Saving({"--steps", "8"}));
+  EXPECT_THAT(Output(0), Not(HasSubstr("nothing to do")));
+  RunWell("train", Saving({"--steps", "6"}));
+  EXPECT_THAT(Output(0), HasSubstr("nothing to do: the checkpoint is at step 8, --steps is 6"));
+  RunWell("train", Saving({"--epochs", "1"}));
+  EXPECT_THAT(Output(0), HasSubstr("nothing to do: the checkpoint has 1 epochs, --epochs is 1"));
+}
+
 }  // namespace
 }  // namespace ddprun::testing

@@ -113,7 +113,8 @@ Offer MakeOffer(const NewestCheckpoint& newest) {
 }
 
 // What this rank's disk has. An unreadable directory counts as damaged: another rank may do better.
-NewestCheckpoint LoadOwn(const std::string& directory, const CheckpointRange& range) {
+// Ranks of a node see the same disk, so one of them says it.
+NewestCheckpoint LoadOwn(const std::string& directory, const CheckpointRange& range, bool says) {
   absl::StatusOr<NewestCheckpoint> newest = LoadNewestCheckpoint(directory, range);
   NewestCheckpoint own;
   if (newest.ok()) {
@@ -122,7 +123,8 @@ NewestCheckpoint LoadOwn(const std::string& directory, const CheckpointRange& ra
     own.damaged.push_back(absl::DataLossError(newest.status().message()));
   }
   for (const absl::Status& status : own.damaged) {
-    Log(LogLevel::kWarning, absl::StrCat(status.ToString(), "; trying the one before it"));
+    Log(says ? LogLevel::kWarning : LogLevel::kInfo,
+        absl::StrCat(status.ToString(), "; trying the one before it"));
   }
   return own;
 }
@@ -248,7 +250,7 @@ absl::Status ShareFound(Context& context, std::vector<FoundCheckpoint>& found) {
 absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> AgreeOnNewest(Context& context,
                                                                 const std::string& directory,
                                                                 const CheckpointRange& range) {
-  NewestCheckpoint own = LoadOwn(directory, range);
+  NewestCheckpoint own = LoadOwn(directory, range, context.local_rank() == 0);
   const Offer own_offer = MakeOffer(own);
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<Offer> offers, ExchangeOffers(context, own_offer));
   const uint32_t source = ChooseSource(offers);

@@ -135,7 +135,13 @@ void WriterLock::Release() {
 
 absl::StatusOr<WriterLock> WriterLock::Take(const std::string& directory, const Writer& writer) {
   // What can't be made here fails in the first save, with a text of its own.
-  if (!MakeDirectories(directory).ok()) return WriterLock();
+  const absl::Status made = MakeDirectories(directory);
+  if (absl::IsAlreadyExists(made)) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("'", directory, "' can't have checkpoints: ", made.message(),
+                     ", and it is no directory; give another --output_dir (--checkpoint_dir)"));
+  }
+  if (!made.ok()) return WriterLock();
   const std::string path = absl::StrCat(directory, "/", kName);
   bool has_waited = false;
   while (true) {

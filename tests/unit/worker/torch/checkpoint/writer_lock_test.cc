@@ -125,9 +125,17 @@ TEST_F(WriterLockTest, TheSameJobGoesOnWithoutTheLock) {
   }
 }
 
-TEST_F(WriterLockTest, WhereNoneCanBeMadeThereIsNone) {
+TEST_F(WriterLockTest, AFileIsNoDirectory) {
   std::ofstream(directory_) << "a file";
-  const auto lock = WriterLock::Take(directory_ + "/checkpoints", {.run_id = "job"});
+  const std::string inside = directory_ + "/checkpoints";
+  EXPECT_THAT(WriterLock::Take(inside, {.run_id = "job"}).status().message(),
+              AllOf(HasSubstr(absl::StrCat("'", inside, "' can't have checkpoints: ")),
+                    HasSubstr(absl::StrCat("'", directory_, "': File exists")),
+                    HasSubstr("give another --output_dir")));
+}
+
+TEST_F(WriterLockTest, WhereNoneCanBeMadeThereIsNone) {
+  const auto lock = WriterLock::Take("/proc/none/checkpoints", {.run_id = "job"});
   ASSERT_TRUE(lock.ok()) << lock.status();
   EXPECT_FALSE(lock->is_held());
 }
