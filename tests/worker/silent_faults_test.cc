@@ -4,6 +4,7 @@
 
 #include <filesystem>
 #include <fstream>
+#include <iterator>
 #include <string>
 #include <utility>
 #include <vector>
@@ -27,6 +28,12 @@ TEST_F(SilentFaultsTest, ACheckpointWithANanIsWithheldAndTrainingGoesOn) {
     std::filesystem::remove_all(directory_.File("checkpoints"));
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12", "--data", "spare5"}));
     EXPECT_THAT(SavedSteps(), ElementsAre(4)) << stage;
+    // Nor do shards of it stay.
+    const int64_t files = *stage == '0' ? 1 : 3;
+    EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.File("checkpoints")),
+                            std::filesystem::directory_iterator()),
+              files)
+        << stage;
     for (const char* step : {"8", "12"}) {
       EXPECT_THAT(Output(0),
                   HasSubstr(std::string("warning: the checkpoint of step ") + step +
@@ -191,7 +198,7 @@ TEST_F(SilentFaultsTest, AFileInPlaceOfTheDirectoryIsNamed) {
   Run("train", {"--output_dir", directory_.File("file")});
   EXPECT_EQ(exits_, std::vector<int>({1, 1})) << Output(0) << Output(1);
   for (const uint32_t rank : {0, 1}) {
-    EXPECT_THAT(Message(rank), StartsWith("FAILED_PRECONDITION: '" + directory_.File("file") +
+    EXPECT_THAT(Message(rank), StartsWith("ALREADY_EXISTS: '" + directory_.File("file") +
                                           "/checkpoints' can't have checkpoints: "));
   }
 }

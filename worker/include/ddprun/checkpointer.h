@@ -120,7 +120,7 @@ class Checkpointer {
   // from resuming what another one is about to delete. Reading needs none. Where the file system
   // has no locks nothing is taken. A collective.
   // Errors: FAILED_PRECONDITION, on all ranks — another job writes there; the text names its host
-  // and process.
+  // and process. ALREADY_EXISTS — a file stands where the directory should be.
   absl::Status Claim();
 
   // Writes a checkpoint. One with a `score` (higher is better; rank 0's counts) stays beside the

@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "worker/torch/checkpoint/atomic_file.h"
 #include "worker/torch/checkpoint/checkpoint_exchange.h"
+#include "worker/torch/checkpoint/file_calls.h"
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/errors/exception_status.h"
 
@@ -157,14 +158,16 @@ CheckpointWriter::Saving CheckpointWriter::Begin(const TrainingProgress& progres
           .shard = {}};
 }
 
-absl::Status CheckpointWriter::Claim() {
+absl::Status CheckpointWriter::Claim(bool saves) {
   if (is_claimed_) return absl::OkStatus();
   absl::Status taken;
   if (context_.is_main() && !lock_.is_held()) {
     absl::StatusOr<WriterLock> lock = WriterLock::Take(
         directory_, {.run_id = context_.run_id(),
                      .restarts = context_.restart_count() > 0 || context_.generation() > 1});
-    taken = lock.status();
+    // The write has words of its own for that.
+    const bool is_told = saves && absl::IsAlreadyExists(lock.status());
+    if (!is_told) taken = lock.status();
     if (lock.ok()) lock_ = *std::move(lock);
   }
   DDPRUN_RETURN_IF_ERROR(OutcomeOfMain(context_, taken));
@@ -173,7 +176,7 @@ absl::Status CheckpointWriter::Claim() {
 }
 
 absl::Status CheckpointWriter::Save(const TrainingProgress& progress, std::optional<double> score) {
-  DDPRUN_RETURN_IF_ERROR(Claim());
+  DDPRUN_RETURN_IF_ERROR(Claim(/*saves=*/true));
   DDPRUN_RETURN_IF_ERROR(Wait());
   context_.Mark(ProgressPhase::kCheckpoint, progress.step);
   Saving saving = Begin(progress, score);
@@ -206,7 +209,7 @@ absl::Status CheckpointWriter::SaveWithShards(Saving& saving) const {
 
 absl::Status CheckpointWriter::SaveAsync(const TrainingProgress& progress,
                                          std::optional<double> score) {
-  DDPRUN_RETURN_IF_ERROR(Claim());
+  DDPRUN_RETURN_IF_ERROR(Claim(/*saves=*/true));
   DDPRUN_ASSIGN_OR_RETURN(const std::optional<CheckpointId> last, Settle());
   std::optional<PrunePlan> prune;
   if (last.has_value()) {
@@ -250,7 +253,8 @@ absl::Status CheckpointWriter::SaveBeside(const TrainingProgress& progress,
 
 // In the thread. It has no collectives, which are training's; ranks tell rank 0 by the store.
 absl::Status CheckpointWriter::WriteBeside(const Saving& saving,
-                                           const c10::intrusive_ptr<c10d::Store>& store) const {
+                                           const c10::intrusive_ptr<c10d::Store>& store) {
+  shard_.clear();
   if (!withheld_.empty()) {
     // To rank 0 the same as a shard that couldn't be written: it publishes nothing.
     if (store != nullptr) {
@@ -265,6 +269,7 @@ absl::Status CheckpointWriter::WriteBeside(const Saving& saving,
     return absl::OkStatus();
   }
   const absl::StatusOr<uint32_t> written = WriteShard(saving);
+  if (written.ok()) shard_ = ShardName(saving.id, saving.rank, saving.world_size, *written);
   if (store == nullptr) {
     DDPRUN_RETURN_IF_ERROR(written.status());
     return WriteMain(saving, {*written});
@@ -305,8 +310,12 @@ absl::StatusOr<std::optional<CheckpointId>> CheckpointWriter::Settle() {
   DDPRUN_RETURN_IF_ERROR(AgreeOnSuccess(context_, written, "write the checkpoint"));
   DDPRUN_ASSIGN_OR_RETURN(const bool is_withheld,
                           IsWithheldAnywhere(withheld_, /*is_said=*/context_.is_main()));
-  if (is_withheld) return std::nullopt;
-  return pending.id;
+  if (!is_withheld) return pending.id;
+  // The next one may be withheld as well, and so nothing be pruned for long.
+  if (!shard_.empty()) {
+    CurrentFileCalls().Remove(absl::StrCat(directory_, "/", shard_)).IgnoreError();
+  }
+  return std::nullopt;
 }
 
 // ------------------------------------------------------------- generations

@@ -29,7 +29,8 @@ class CheckpointWriter {
                    uint32_t keep)
       : context_(context), training_(training), directory_(std::move(directory)), keep_(keep) {}
 
-  absl::Status Claim();
+  // saves: it is a part of a save, whose own errors come later.
+  absl::Status Claim(bool saves = false);
   absl::Status Save(const TrainingProgress& progress, std::optional<double> score);
   absl::Status SaveAsync(const TrainingProgress& progress, std::optional<double> score);
   absl::Status Wait();
@@ -67,8 +68,7 @@ class CheckpointWriter {
   // Copies what is to be written, and has it written, `prune` before that.
   absl::Status SaveBeside(const TrainingProgress& progress, std::optional<double> score,
                           std::optional<PrunePlan> prune);
-  absl::Status WriteBeside(const Saving& saving,
-                           const c10::intrusive_ptr<c10d::Store>& store) const;
+  absl::Status WriteBeside(const Saving& saving, const c10::intrusive_ptr<c10d::Store>& store);
   // Why what this rank has of it isn't to be written; "" = it is.
   std::string WhyWithheld(const Saving& saving) const;
   // Whether that is so on any rank; the lowest such one says it, unless it has. A collective.
@@ -101,6 +101,7 @@ class CheckpointWriter {
   uint64_t saves_ = 0;
   std::optional<Pending> pending_;  // the same on all ranks
   std::string withheld_;            // why the last SaveAsync was, on this rank; the thread's
+  std::string shard_;               // the file that the last SaveAsync has written; the thread's
   TensorCopies main_copies_;
   TensorCopies shard_copies_;
   BackgroundWrite write_;  // last: it uses the others

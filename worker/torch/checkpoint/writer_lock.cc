@@ -96,15 +96,16 @@ bool AwaitEnd(const Holder& holder) {
   return ready > 0;
 }
 
+// "run abc, pid 4711 on host n1, since 2026-11-29 13:49:02 UTC".
+std::string HolderWords(const Holder& holder) {
+  if (holder.pid <= 0) return "a process that hasn't said which";
+  return absl::StrCat(holder.run_id == kNoName ? "" : absl::StrCat("run ", holder.run_id, ", "),
+                      "pid ", holder.pid, " on host ", holder.host, ", since ", holder.since);
+}
+
 absl::Status HeldByAnother(const std::string& directory, const Holder& holder) {
-  std::string who = "another job";
-  if (holder.pid > 0) {
-    absl::StrAppend(&who, ": ",
-                    holder.run_id == kNoName ? "" : absl::StrCat("run ", holder.run_id, ", "),
-                    "pid ", holder.pid, " on host ", holder.host, ", since ", holder.since);
-  }
   return absl::FailedPreconditionError(absl::StrCat(
-      "'", directory, "' has the checkpoints of ", who,
+      "'", directory, "' has the checkpoints of another job: ", HolderWords(holder),
       ". Each of two jobs would delete the other's checkpoints and resume from them: give this one "
       "another --output_dir (--checkpoint_dir), or end that one first; to begin with its "
       "checkpoints, --resume_from '",
@@ -137,7 +138,7 @@ absl::StatusOr<WriterLock> WriterLock::Take(const std::string& directory, const 
   // What can't be made here fails in the first save, with a text of its own.
   const absl::Status made = MakeDirectories(directory);
   if (absl::IsAlreadyExists(made)) {
-    return absl::FailedPreconditionError(
+    return absl::AlreadyExistsError(
         absl::StrCat("'", directory, "' can't have checkpoints: ", made.message(),
                      ", and it is no directory; give another --output_dir (--checkpoint_dir)"));
   }
@@ -169,9 +170,11 @@ absl::StatusOr<WriterLock> WriterLock::Take(const std::string& directory, const 
       if (AwaitEnd(holder)) continue;
     }
     if (!is_own) return HeldByAnother(directory, holder);
-    Log(LogLevel::kInfo,
-        absl::StrCat("'", path, "' is locked by an earlier process of this job, pid ", holder.pid,
-                     " on host ", holder.host));
+    Log(LogLevel::kWarning,
+        absl::StrCat(
+            "'", directory, "' is still locked by ", HolderWords(holder),
+            ": an earlier process of this job, by the run id; this one goes on. If that is "
+            "another job, give one of both another --output_dir (--checkpoint_dir)"));
     return WriterLock();
   }
 }

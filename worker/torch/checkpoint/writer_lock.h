@@ -34,7 +34,7 @@ class WriterLock {
   // milliseconds more; that is waited for, 5 s at most, and then the job goes on without the lock:
   // what a cut-off process of its own still writes counts as older (CheckpointId).
   // Errors: FAILED_PRECONDITION — another job has it; the text says which, on which host, and what
-  // to do; or a file stands where the directory should be.
+  // to do. ALREADY_EXISTS — a file stands where the directory should be.
   static absl::StatusOr<WriterLock> Take(const std::string& directory, const Writer& writer);
 
   bool is_held() const { return file_.valid(); }
