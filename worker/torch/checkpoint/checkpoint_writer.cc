@@ -159,7 +159,7 @@ CheckpointWriter::Saving CheckpointWriter::Begin(const TrainingProgress& progres
 }
 
 absl::Status CheckpointWriter::Claim(bool saves) {
-  if (is_claimed_) return absl::OkStatus();
+  if (claimed_in_ == context_.generation()) return absl::OkStatus();
   absl::Status taken;
   if (context_.is_main() && !lock_.is_held()) {
     absl::StatusOr<WriterLock> lock = WriterLock::Take(
@@ -171,7 +171,7 @@ absl::Status CheckpointWriter::Claim(bool saves) {
     if (lock.ok()) lock_ = *std::move(lock);
   }
   DDPRUN_RETURN_IF_ERROR(OutcomeOfMain(context_, taken));
-  is_claimed_ = true;
+  claimed_in_ = context_.generation();
   return absl::OkStatus();
 }
 
@@ -323,7 +323,6 @@ absl::StatusOr<std::optional<CheckpointId>> CheckpointWriter::Settle() {
 void CheckpointWriter::LeaveGeneration() {
   saves_ = 0;  // some may have begun none
   // Another rank may be the first one now, and waits for this one in all that comes before Claim.
-  is_claimed_ = false;
   if (!context_.is_main()) lock_.Release();
   // Others can't be asked any more whether they have written theirs.
   if (pending_.has_value() && pending_->shards) pending_->given_up = true;

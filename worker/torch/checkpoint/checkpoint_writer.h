@@ -95,9 +95,10 @@ class CheckpointWriter {
   const CheckpointedTraining& training_;
   const std::string directory_;
   const uint32_t keep_;
-  bool is_claimed_ = false;  // in this generation
-  WriterLock lock_;          // rank 0's
-  uint64_t fence_ = 1;       // of what this generation writes
+  // The generation of the last Claim: it is a collective, of new ranks as of those that live on.
+  std::optional<uint64_t> claimed_in_;
+  WriterLock lock_;     // rank 0's
+  uint64_t fence_ = 1;  // of what this generation writes
   uint64_t saves_ = 0;
   std::optional<Pending> pending_;  // the same on all ranks
   std::string withheld_;            // why the last SaveAsync was, on this rank; the thread's

@@ -36,7 +36,7 @@ struct ZeroOptimizer::Implementation {
   std::optional<worker::ZeroReducer> reducer;      // stages 2 and 3
   std::set<std::string> not_finite;  // stage 3: parameters that weren't, when it was made
   int64_t steps_taken = 0;           // calls of Step
-  bool knows_averaging = false;      // stage 1: CheckAveraging has been called
+  bool knows_averaging = false;      // stage 1, in this generation
   bool told_memory = false;
   absl::Duration update;
   absl::Duration gathering;
