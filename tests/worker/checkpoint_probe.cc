@@ -4,6 +4,7 @@
 // FILE.RANK and, on rank 0, the whole optimizer's state to FILE.state, and logits of a fixed input
 // to FILE.logits. Words:
 //   zero1, zero2, zero3   with ZeroOptimizer; without: FusedAdamW under DDP
+//   bare             stage 1 without DDP; by_hand: and averages gradients itself
 //   sharded, offload, small_buckets   their options
 //   scaler           scales the loss; its scale changes every few steps
 //   power_sgd        compresses, under DDP
@@ -85,7 +86,7 @@ struct Training {
 absl::Status SetUp(Context& context, const Job& job, Training& training) {
   const torch::optim::AdamWOptions adam = torch::optim::AdamWOptions(0.01).weight_decay(0.05);
   const int stage = job.Stage();
-  if (stage < 2) {
+  if (stage < 2 && !job.Has("bare")) {
     ddprun::DistributedDataParallelOptions options;
     options.bucket_cap_mb = 0.01;
     if (job.Has("power_sgd")) {
@@ -107,7 +108,19 @@ absl::Status SetUp(Context& context, const Job& job, Training& training) {
   return absl::OkStatus();
 }
 
-absl::Status TrainStep(const Job& job, Training& training) {
+// In float64 and back: the last bits may be others than a reducer's, on each rank.
+absl::Status Average(Context& context, Training& training) {
+  for (const torch::Tensor& parameter : training.model->parameters()) {
+    const torch::Tensor gradient = parameter.grad();
+    torch::Tensor sum = gradient.to(torch::kDouble).contiguous();
+    DDPRUN_RETURN_IF_ERROR(context.AllReduceSum(sum));
+    gradient.copy_(sum / context.world_size());
+    gradient.mul_(1 + 1e-6 * context.rank());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status TrainStep(Context& context, const Job& job, Training& training) {
   if (training.zero != nullptr) {
     training.zero->ZeroGrad();
   } else {
@@ -121,6 +134,7 @@ absl::Status TrainStep(const Job& job, Training& training) {
   if (training.ballast.defined()) loss = loss + training.ballast.sum();
   if (!job.Has("scaler")) {
     loss.backward();
+    if (job.Has("by_hand")) DDPRUN_RETURN_IF_ERROR(Average(context, training));
     training.optimizer().step();
     return absl::OkStatus();
   }
@@ -220,7 +234,7 @@ absl::Status Run(Context& context, const Job& job) {
   printf("resumed at %ld\n", static_cast<long>(step));
   fflush(stdout);
   while (step < job.steps) {
-    DDPRUN_RETURN_IF_ERROR(TrainStep(job, training));
+    DDPRUN_RETURN_IF_ERROR(TrainStep(context, job, training));
     if (++step % 3 != 0) continue;
     DDPRUN_RETURN_IF_ERROR(job.Has("async") ? checkpointer.SaveAsync({.step = step})
                                             : checkpointer.Save({.step = step}));

@@ -2,8 +2,11 @@
 //   session_probe train FILE [OPTION...]    weights, and how often there was a batch and a step;
 //                                           --data: a number of points; shifted: others; drawn:
 //                                           each changed at random, by torch; momentum: the
-//                                           optimizer has another
-//   session_probe groups FILE [OPTION...]   learning rate and weight decay of each parameter group
+//                                           optimizer has another; early_step, late_step:
+//                                           the program steps it itself before its third Step(),
+//                                           or after its second
+//   session_probe groups FILE [OPTION...]   learning rate and weight decay of each parameter group;
+//                                           --data other: the other parameter has the second group
 //   session_probe throw FILE [OPTION...]    rank 1 throws a StatusError in its third step
 //   session_probe break FILE [OPTION...]    rank 1 leaves the loop there
 //   session_probe exit FILE [OPTION...]     rank 1 calls exit(0) there
@@ -26,6 +29,13 @@
 //                                           evaluation, the average over all steps that were done,
 //                                           and what it is at the end
 //   session_probe narrow FILE [OPTION...]   trains a bf16 model
+//   session_probe odd FILE [OPTION...]      trains a model that has infinite values on purpose.
+//   --data
+//                                           spareN, weightN: once N steps are done, the gradient of
+//                                           the parameter "spare" or "line.weight" has a NaN, of
+//                                           which the loss shows nothing in that step; of spare
+//                                           never. made…: spare is made with a NaN,
+//                                           and trained without momentum, which would have one too
 //   session_probe heal FILE [OPTION...]     appends lines to FILE itself: "forward GENERATION STEP
 //                                           RANK" after each forward pass; "begun" as samples, of
 //                                           what counts; "done GENERATION STEP RANK", with digests
@@ -61,11 +71,14 @@
 #include <torch/types.h>
 #include <unistd.h>
 
+#include <cmath>
 #include <csignal>
 #include <cstdio>
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <limits>
+#include <memory>
 #include <optional>
 #include <sstream>
 #include <string>
@@ -265,7 +278,9 @@ void Train(Session& session, const std::string& what, std::ofstream& out) {
     }
     session.Backward(Loss(line(batch.inputs), batch));
     ++batches;
+    if (session.step() == 2 && data == "early_step") session.optimizer().step();
     if (session.Step()) ++stepped;
+    if (session.step() == 2 && data == "late_step") session.optimizer().step();
   }
   out << "weight " << line->weight.item<double>() << "\nbias " << line->bias.item<double>()
       << "\nbatches " << batches << "\nstepped " << stepped << "\nsteps " << session.step() << "\n";
@@ -289,6 +304,48 @@ void TrainNarrow(Session& session, std::ofstream& out) {
   for (const torch::Tensor& tensor : net->parameters())
     sum += tensor.to(torch::kDouble).abs().sum().item<double>();
   out << "parameters " << sum << "\nsteps " << session.step() << "\n";
+}
+
+// What has a NaN or is infinite, and isn't wrong: a mask, and the bias of a class that must not be
+// chosen; and a parameter that the loss depends on in no way.
+struct Odd : torch::nn::Module {
+  explicit Odd(const std::string& kind) {
+    constexpr float kInfinity = std::numeric_limits<float>::infinity();
+    register_module("line", line);
+    register_buffer("mask", torch::full({2}, -kInfinity));
+    never = register_parameter("never", torch::full({2}, -kInfinity));
+    const float spare_value = kind.starts_with("made") ? NAN : 1;
+    spare = register_parameter("spare", torch::full({5000}, spare_value));
+  }
+  torch::Tensor forward(const torch::Tensor& x) {
+    const torch::Tensor nothing = torch::zeros({}, torch::kBool);
+    return line(x) + torch::where(nothing, never.sum(), 0) + torch::where(nothing, spare.sum(), 0);
+  }
+
+  Line line = Line(1, 1);
+  torch::Tensor never;
+  torch::Tensor spare;
+};
+
+void TrainOdd(Session& session, std::ofstream& out) {
+  const std::string& kind = session.options().data;
+  const size_t digits = kind.find_first_of("0123456789");
+  const int64_t at = digits == std::string::npos ? -1 : std::stoll(kind.substr(digits));
+  auto odd = std::make_shared<Odd>(kind);
+  torch::Tensor poisoned = kind.starts_with("weight") ? odd->line->weight : odd->spare;
+  poisoned.register_hook([&session, at](const torch::Tensor& gradient) {
+    if (session.step() != at) return gradient;
+    torch::Tensor changed = gradient.clone();
+    changed.flatten()[0] = NAN;  // of rank 0's share, with a zero_stage
+    return changed;
+  });
+  const double momentum = kind.starts_with("made") ? 0 : 0.5;
+  auto model = session.Prepare(odd, Sgd{.momentum = momentum}, Points());
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+  }
+  out << "steps " << session.step() << "\n";
 }
 
 void TrainAverage(Session& session, std::ofstream& out) {
@@ -317,9 +374,11 @@ void TrainAverage(Session& session, std::ofstream& out) {
 
 void ShowGroups(Session& session, std::ofstream& out) {
   Line module(1, 1);
-  auto line = session.Prepare(
-      module, Sgd(), Points(),
-      {{.parameters = {module->bias}, .learning_rate_factor = 0.125, .weight_decay = 0}});
+  // The same numbers of parameters and groups, in another order.
+  const torch::Tensor own = session.options().data == "other" ? module->weight : module->bias;
+  auto line =
+      session.Prepare(module, Sgd{.momentum = 0.5}, Points(),
+                      {{.parameters = {own}, .learning_rate_factor = 0.125, .weight_decay = 0}});
   for (const Batch& batch : session.Batches()) {
     session.Backward(Loss(line(batch.inputs), batch));
     session.Step();
@@ -411,6 +470,7 @@ int main(int argc, char** argv) {
         if (what == "misuse") return Misuse(session, out);
         if (what == "fault") return TrainWithFault(session, out);
         if (what == "narrow") return TrainNarrow(session, out);
+        if (what == "odd") return TrainOdd(session, out);
         if (what == "average") return TrainAverage(session, out);
         if (what == "groups") return ShowGroups(session, out);
         Train(session, what, out);

@@ -6,17 +6,12 @@
 #include <cmath>
 #include <filesystem>
 #include <map>
-#include <sstream>
 #include <string>
 #include <utility>
 #include <vector>
 
-#include <nlohmann/json.hpp>
-
 #include "base/rng.h"
-#include "tests/support/trees.h"
-#include "tests/worker/fake_agent.h"
-#include "tests/worker/processes.h"
+#include "tests/worker/session_testing.h"
 
 namespace ddprun::testing {
 namespace {
@@ -26,61 +21,6 @@ using ::testing::HasSubstr;
 using ::testing::Key;
 using ::testing::Not;
 using ::testing::StartsWith;
-
-class SessionTest : public ::testing::Test {
- protected:
-  // Runs the probe; what each rank wrote, by name.
-  std::vector<std::map<std::string, std::string>> Run(const std::string& what,
-                                                      const std::vector<std::string>& options = {},
-                                                      uint32_t ranks = 2,
-                                                      const std::string& of_rank_1 = "") {
-    std::filesystem::remove(directory_.File("agent"));
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
-      std::filesystem::remove(directory_.File("error." + std::to_string(rank)));
-    }
-    const auto agent =
-        FakeAgent::Start({.socket_path = directory_.File("agent"), .world_size = ranks});
-    std::vector<std::string> command = {InBuildTree("bin/session_probe"), what,
-                                        directory_.File("seen")};
-    command.insert(command.end(), options.begin(), options.end());
-    std::vector<Process> processes;
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
-      if (rank == 1 && !of_rank_1.empty()) command.push_back(of_rank_1);
-      processes.emplace_back(command, WorkerVariables(directory_.path(), rank, ranks),
-                             directory_.File("output." + std::to_string(rank)),
-                             Process::Start::kForked);
-    }
-    exits_.clear();
-    for (Process& process : processes) exits_.push_back(process.Wait());
-    std::vector<std::map<std::string, std::string>> seen(ranks);
-    for (uint32_t rank = 0; rank < ranks; ++rank) {
-      std::istringstream lines(ReadFile(directory_.File("seen." + std::to_string(rank))));
-      std::string name;
-      while (lines >> name) std::getline(lines >> std::ws, seen[rank][name]);
-    }
-    return seen;
-  }
-
-  // The same, of a training that ends well and is the same on all ranks but for their files.
-  std::map<std::string, std::string> RunWell(const std::string& what,
-                                             const std::vector<std::string>& options = {}) {
-    const auto seen = Run(what, options);
-    EXPECT_EQ(exits_, std::vector<int>({0, 0})) << Output(0) << Output(1);
-    EXPECT_EQ(seen[0], seen[1]);
-    return seen[0];
-  }
-
-  std::string Message(uint32_t rank) const {
-    const std::string text = ReadFile(directory_.File("error." + std::to_string(rank)));
-    return text.empty() ? "" : nlohmann::json::parse(text)["message"]["message"].get<std::string>();
-  }
-  std::string Output(uint32_t rank) const {
-    return ReadFile(directory_.File("output." + std::to_string(rank)));
-  }
-
-  TemporaryDirectory directory_;
-  std::vector<int> exits_;
-};
 
 // 64 points, 4 of each rank's in a pass: 8 steps of 8 in an epoch, of which there are two.
 TEST_F(SessionTest, EveryBatchIsTrainedOnAndAccumulatedOnesMakeOneStep) {

@@ -63,15 +63,21 @@ struct CheckpointerOptions {
 // checksums, so that what another save has left is none of them. Names carry a fence, so that what
 // a cut-off worker of an older generation writes is never resumed by those who went on without it.
 //
+// A state that no run can go on from isn't written: a parameter that was finite when the
+// Checkpointer was made has a NaN or is infinite, or the optimizer's state has a NaN. A warning
+// names step, rank and parameter; the older checkpoints stay, and Save counts as done, since
+// training may yet do without that parameter. Restore passes over one that is in a file, if there
+// is another.
+//
 // Restore maps the files: what it takes of memory is what is resumed. Ranks that don't find the
 // file hold it for as long as Restore takes.
 //
-// Restore, Save, SaveAsync, IsBest and Wait are collectives: all ranks call them in the same order.
-// On the same number of ranks a resumed run is bit-identical with one that was never interrupted. A
-// ZeroOptimizer's checkpoint and that of the optimizer without ZeRO are alike: either resumes the
-// other's, at any number of ranks, in any stage, with any size of buckets. (Sharded ones too, when
-// their files can be found together.) Threads: one. Requires: context, optimizer and what is added
-// outlive it.
+// Restore, Claim, Save, SaveAsync, IsBest and Wait are collectives: all ranks call them in the same
+// order. On the same number of ranks a resumed run is bit-identical with one that was never
+// interrupted. A ZeroOptimizer's checkpoint and that of the optimizer without ZeRO are alike:
+// either resumes the other's, at any number of ranks, in any stage, with any size of buckets.
+// (Sharded ones too, when their files can be found together.) Threads: one. Requires: context,
+// optimizer and what is added outlive it.
 class Checkpointer {
  public:
   Checkpointer(Context& context, std::shared_ptr<torch::nn::Module> module,
@@ -109,10 +115,18 @@ class Checkpointer {
   uint64_t fence() const;
   void GoOnAfter(uint64_t fence);
 
+  // Takes the directory for this job until rank 0's Checkpointer or process ends: no other job can
+  // then write there. Save and SaveAsync do so by themselves; called before Restore, it keeps a job
+  // from resuming what another one is about to delete. Reading needs none. Where the file system
+  // has no locks nothing is taken. A collective.
+  // Errors: FAILED_PRECONDITION, on all ranks — another job writes there; the text names its host
+  // and process. ALREADY_EXISTS — a file stands where the directory should be.
+  absl::Status Claim();
+
   // Writes a checkpoint. One with a `score` (higher is better; rank 0's counts) stays beside the
   // newest ones as long as none has a higher one. Saving a step again replaces it.
-  // Errors, on rank 0: those of the file system, with the path; older checkpoints stay. Where every
-  // rank writes a file: the same on that rank, ABORTED with its words on the others.
+  // Errors: Claim's. On rank 0: those of the file system, with the path; older checkpoints stay.
+  // Where every rank writes a file: the same on that rank, ABORTED with its words on the others.
   // UNIMPLEMENTED — an optimizer whose state can't be saved. UNAVAILABLE — a peer is gone.
   absl::Status Save(const TrainingProgress& progress, std::optional<double> score = std::nullopt);
 

@@ -27,9 +27,14 @@ class FusedAdamW : public torch::optim::AdamW {
                       torch::optim::AdamWOptions defaults = {});
   torch::Tensor step(LossClosure closure = nullptr) override;
   void load(torch::serialize::InputArchive& archive) override;
+  // How often step() was called.
+  int64_t steps_taken() const { return steps_taken_; }
   // After bf16 or fp16 parameters were changed by others than the optimizer, as by LoadWeights, or
   // the next step would put back what they were. Not after Checkpointer::Restore.
   void ParametersChanged();
+
+ private:
+  int64_t steps_taken_ = 0;
 };
 
 // The same for torch::optim::SGD, with momentum or without.
@@ -40,7 +45,11 @@ class FusedSGD : public torch::optim::SGD {
   explicit FusedSGD(std::vector<torch::Tensor> parameters, torch::optim::SGDOptions defaults);
   torch::Tensor step(LossClosure closure = nullptr) override;
   void load(torch::serialize::InputArchive& archive) override;
+  int64_t steps_taken() const { return steps_taken_; }
   void ParametersChanged();
+
+ private:
+  int64_t steps_taken_ = 0;
 };
 
 }  // namespace ddprun

@@ -69,7 +69,8 @@ class GradScaler : public CheckpointedState {
   absl::Status Update();
 
   // What a checkpoint keeps (Checkpointer::Add): the scale, and the steps since it was changed.
-  // To restore them is to forget a step that was under way: Unscale and Step begin anew.
+  // To restore them is to forget a step that was under way: Unscale and Step begin anew. The state
+  // of a scaler that is off changes nothing where it is restored.
   double scale() const { return scale_; }
   int64_t growth_tracker() const { return growth_tracker_; }
   void Restore(double scale, int64_t growth_tracker);

@@ -161,10 +161,11 @@ class Session {
   // Optimizer steps and epochs done, those of earlier starts included.
   int64_t step() const;
   int64_t epoch() const;
-  bool stopped() const;                  // the loop ended because all ranks were told to stop
-  torch::optim::Optimizer& optimizer();  // after Prepare
-  ExponentialMovingAverage* average();   // after Prepare; null without --ema_decay
-  Metrics& metrics();                    // after Prepare
+  bool stopped() const;  // the loop ended because all ranks were told to stop
+  // After Prepare. Step() steps it; who does so besides gets FAILED_PRECONDITION.
+  torch::optim::Optimizer& optimizer();
+  ExponentialMovingAverage* average();  // after Prepare; null without --ema_decay
+  Metrics& metrics();                   // after Prepare
 
   // The rows that this rank evaluates, of so many: [n] int64.
   torch::Tensor OwnRows(int64_t rows);

@@ -140,7 +140,8 @@ class ZeroOptimizer : public torch::optim::Optimizer {
 
   // Updates the own share and gathers everybody's; a collective. The first one prints the memory:
   // rank 0 always, the others at LOGLEVEL=INFO.
-  // Errors: of FinishBackward. UNAVAILABLE — a peer is gone.
+  // Errors: of FinishBackward. FAILED_PRECONDITION, in the first one of stage 1, on all ranks: the
+  // gradients differ, and no DistributedDataParallel averages them. UNAVAILABLE — a peer is gone.
   absl::Status Step();
   // The same for those who want a torch::optim::Optimizer; throws.
   torch::Tensor step(LossClosure closure = nullptr) override;
@@ -214,6 +215,7 @@ class ZeroOptimizer : public torch::optim::Optimizer {
   // For the library itself.
   struct Implementation;
   Implementation& implementation() { return *implementation_; }
+  const Implementation& implementation() const { return *implementation_; }
   // Before Context::Rejoin: leaves the generation, with what is under way. After it: shares out
   // anew what the module has, without any state; parameters of stage 3 have no values until they
   // get some. A collective. Errors: as Create's; then call it again in the next generation.

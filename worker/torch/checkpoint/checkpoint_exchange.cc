@@ -113,7 +113,8 @@ Offer MakeOffer(const NewestCheckpoint& newest) {
 }
 
 // What this rank's disk has. An unreadable directory counts as damaged: another rank may do better.
-NewestCheckpoint LoadOwn(const std::string& directory, const CheckpointRange& range) {
+// Ranks of a node see the same disk, so one of them says it.
+NewestCheckpoint LoadOwn(const std::string& directory, const CheckpointRange& range, bool says) {
   absl::StatusOr<NewestCheckpoint> newest = LoadNewestCheckpoint(directory, range);
   NewestCheckpoint own;
   if (newest.ok()) {
@@ -122,7 +123,8 @@ NewestCheckpoint LoadOwn(const std::string& directory, const CheckpointRange& ra
     own.damaged.push_back(absl::DataLossError(newest.status().message()));
   }
   for (const absl::Status& status : own.damaged) {
-    Log(LogLevel::kWarning, absl::StrCat(status.ToString(), "; trying the one before it"));
+    Log(says ? LogLevel::kWarning : LogLevel::kInfo,
+        absl::StrCat(status.ToString(), "; trying the one before it"));
   }
   return own;
 }
@@ -248,7 +250,7 @@ absl::Status ShareFound(Context& context, std::vector<FoundCheckpoint>& found) {
 absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> AgreeOnNewest(Context& context,
                                                                 const std::string& directory,
                                                                 const CheckpointRange& range) {
-  NewestCheckpoint own = LoadOwn(directory, range);
+  NewestCheckpoint own = LoadOwn(directory, range, context.local_rank() == 0);
   const Offer own_offer = MakeOffer(own);
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<Offer> offers, ExchangeOffers(context, own_offer));
   const uint32_t source = ChooseSource(offers);
@@ -342,6 +344,32 @@ absl::StatusOr<std::vector<FoundCheckpoint>> AgreeOnWhole(Context& context,
   return whole;
 }
 
+namespace {
+
+// `rank`'s words, `length` of them, for everybody.
+absl::StatusOr<std::string> BroadcastWords(Context& context, const std::string& own, int64_t length,
+                                           uint32_t rank) {
+  torch::Tensor text = torch::zeros({length}, torch::kByte);
+  if (rank == context.rank()) std::memcpy(text.mutable_data_ptr(), own.data(), text.nbytes());
+  text = text.to(context.device());
+  DDPRUN_RETURN_IF_ERROR(context.Broadcast(text, rank));
+  text = text.cpu();
+  return std::string(static_cast<const char*>(text.const_data_ptr()), text.nbytes());
+}
+
+}  // namespace
+
+absl::Status OutcomeOfMain(Context& context, const absl::Status& of_main) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> codes,
+                          GatherNumber(context, of_main.raw_code()));
+  if (codes[0] == 0) return absl::OkStatus();
+  std::string words(of_main.message());
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> lengths,
+                          GatherNumber(context, static_cast<int64_t>(words.size())));
+  DDPRUN_ASSIGN_OR_RETURN(words, BroadcastWords(context, words, lengths[0], 0));
+  return {static_cast<absl::StatusCode>(codes[0]), words};
+}
+
 absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, absl::string_view what) {
   const std::string words(mine.message());
   // 0 = done; else the length of what the rank says, and 1.
@@ -351,16 +379,11 @@ absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, absl::st
       std::find_if(all.begin(), all.end(), [](int64_t length) { return length != 0; });
   if (failed == all.end()) return absl::OkStatus();
   const auto rank = static_cast<uint32_t>(failed - all.begin());
-  torch::Tensor text = torch::zeros({*failed}, torch::kByte);
-  if (rank == context.rank()) {
-    std::memcpy(text.mutable_data_ptr(), words.data(), words.size());
-  }
-  text = text.to(context.device());
-  DDPRUN_RETURN_IF_ERROR(context.Broadcast(text, rank));
+  DDPRUN_ASSIGN_OR_RETURN(const std::string text,
+                          BroadcastWords(context, words, *failed - 1, rank));
   if (!mine.ok()) return mine;
-  text = text.cpu();
-  return absl::AbortedError(absl::StrCat(kPeerErrorPrefix, "rank ", rank, " could not ", what, ": ",
-                                         static_cast<const char*>(text.const_data_ptr())));
+  return absl::AbortedError(
+      absl::StrCat(kPeerErrorPrefix, "rank ", rank, " could not ", what, ": ", text));
 }
 
 std::vector<uint32_t> ShareChecksums(c10d::Store& store, uint64_t number, uint32_t rank,

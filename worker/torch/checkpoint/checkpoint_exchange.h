@@ -50,6 +50,9 @@ absl::StatusOr<std::vector<int64_t>> GatherNumber(Context& context, int64_t own)
 // rank that has one: "PeerError: rank 1 could not <what>: …".
 absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, absl::string_view what);
 
+// Rank 0's outcome, on every rank.
+absl::Status OutcomeOfMain(Context& context, const absl::Status& of_main);
+
 // Without collectives, for a thread beside training: each rank tells rank 0 by the store the
 // checksum of its shard of the `number`-th checkpoint. Rank 0 waits for as long as their disks
 // take, a day at most, whatever the store's timeout was (300 s by default): the store tells of the

@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "worker/torch/checkpoint/atomic_file.h"
 #include "worker/torch/checkpoint/checkpoint_exchange.h"
+#include "worker/torch/checkpoint/file_calls.h"
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/errors/exception_status.h"
 
@@ -61,15 +62,43 @@ absl::Status CheckpointWriter::WriteMain(const Saving& saving, std::vector<uint3
       .status();
 }
 
-absl::StatusOr<std::vector<uint32_t>> CheckpointWriter::WriteShards(Saving& saving) const {
-  const absl::StatusOr<uint32_t> checksum = [&]() -> absl::StatusOr<uint32_t> {
-    DDPRUN_ASSIGN_OR_RETURN(saving.shard, training_.ShardTensors());
-    return WriteShard(saving);
-  }();
+absl::StatusOr<std::vector<uint32_t>> CheckpointWriter::WriteShards(const Saving& saving) const {
+  const absl::StatusOr<uint32_t> checksum = WriteShard(saving);
   DDPRUN_RETURN_IF_ERROR(
       AgreeOnSuccess(context_, checksum.status(), "write its shard of the checkpoint"));
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> all, GatherNumber(context_, *checksum));
   return std::vector<uint32_t>(all.begin(), all.end());
+}
+
+// ------------------------------------------------------------- what isn't written
+
+// A gradient with a NaN beside a loss that is a number puts it into the parameters, and the next
+// step's loss is none. Were that published as the newest checkpoint, each restart would resume from
+// it and fail, until none is left. So it isn't written, on any rank, and a restart goes on from the
+// one before.
+//
+// That is all: the save counts as done and training goes on. As a rule its loss ends it within the
+// next steps, with an error of its own; where it doesn't, because nothing uses that parameter, the
+// run would have gone on without our look at it, too.
+std::string CheckpointWriter::WhyWithheld(const Saving& saving) const {
+  std::string bad = training_.watch().FindBad(saving.main);
+  if (bad.empty()) bad = training_.watch().FindBad(saving.shard);
+  if (bad.empty()) return "";
+  return absl::StrCat(
+      "the checkpoint of step ", saving.id.step, " isn't written: on rank ", saving.rank, " ", bad,
+      ", so that no run could go on from it; a restart takes the one before it. Clip the gradients "
+      "(--max_grad_norm): that ends the step whose gradient isn't finite, names its parameter, and "
+      "leaves the parameters as they were. What is infinite on purpose is left alone in a buffer, "
+      "or if the model is made with it");
+}
+
+absl::StatusOr<bool> CheckpointWriter::IsWithheldAnywhere(const std::string& own,
+                                                          bool is_said) const {
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> all,
+                          GatherNumber(context_, own.empty() ? 0 : 1));
+  const auto first = std::find(all.begin(), all.end(), 1) - all.begin();
+  if (first == context_.rank() && !is_said) Log(LogLevel::kWarning, own);
+  return first < static_cast<int64_t>(all.size());
 }
 
 // ------------------------------------------------------------- what needn't stay
@@ -129,28 +158,58 @@ CheckpointWriter::Saving CheckpointWriter::Begin(const TrainingProgress& progres
           .shard = {}};
 }
 
+absl::Status CheckpointWriter::Claim(bool saves) {
+  if (claimed_in_ == context_.generation()) return absl::OkStatus();
+  absl::Status taken;
+  if (context_.is_main() && !lock_.is_held()) {
+    absl::StatusOr<WriterLock> lock = WriterLock::Take(
+        directory_, {.run_id = context_.run_id(),
+                     .restarts = context_.restart_count() > 0 || context_.generation() > 1});
+    // The write has words of its own for that.
+    const bool is_told = saves && absl::IsAlreadyExists(lock.status());
+    if (!is_told) taken = lock.status();
+    if (lock.ok()) lock_ = *std::move(lock);
+  }
+  DDPRUN_RETURN_IF_ERROR(OutcomeOfMain(context_, taken));
+  claimed_in_ = context_.generation();
+  return absl::OkStatus();
+}
+
 absl::Status CheckpointWriter::Save(const TrainingProgress& progress, std::optional<double> score) {
+  DDPRUN_RETURN_IF_ERROR(Claim(/*saves=*/true));
   DDPRUN_RETURN_IF_ERROR(Wait());
   context_.Mark(ProgressPhase::kCheckpoint, progress.step);
   Saving saving = Begin(progress, score);
   DDPRUN_ASSIGN_OR_RETURN(saving.main, training_.MainTensors(progress));
+  if (saving.shards) return SaveWithShards(saving);
+  if (saving.rank != 0) return absl::OkStatus();
+  if (const std::string why = WhyWithheld(saving); !why.empty()) {
+    Log(LogLevel::kWarning, why);
+    return absl::OkStatus();
+  }
+  DDPRUN_RETURN_IF_ERROR(WriteMain(saving, {}));
+  PruneAlone(saving.id);
+  return absl::OkStatus();
+}
+
+absl::Status CheckpointWriter::SaveWithShards(Saving& saving) const {
+  absl::StatusOr<CheckpointTensors> shard = training_.ShardTensors();
+  DDPRUN_RETURN_IF_ERROR(
+      AgreeOnSuccess(context_, shard.status(), "take its shard of the checkpoint"));
+  saving.shard = *std::move(shard);
+  DDPRUN_ASSIGN_OR_RETURN(const bool is_withheld, IsWithheldAnywhere(WhyWithheld(saving), false));
+  if (is_withheld) return absl::OkStatus();
   // First the shards: where there is a checkpoint, there are all of them.
-  std::vector<uint32_t> shards;
-  if (saving.shards) {
-    DDPRUN_ASSIGN_OR_RETURN(shards, WriteShards(saving));
-  }
+  DDPRUN_ASSIGN_OR_RETURN(std::vector<uint32_t> shards, WriteShards(saving));
   absl::Status written;
-  if (saving.rank == 0) written = WriteMain(saving, shards);
-  if (saving.shards) {
-    DDPRUN_RETURN_IF_ERROR(AgreeOnSuccess(context_, written, "write the checkpoint"));
-    return PruneTogether(saving.id);
-  }
-  if (written.ok() && saving.rank == 0) PruneAlone(saving.id);
-  return written;
+  if (saving.rank == 0) written = WriteMain(saving, std::move(shards));
+  DDPRUN_RETURN_IF_ERROR(AgreeOnSuccess(context_, written, "write the checkpoint"));
+  return PruneTogether(saving.id);
 }
 
 absl::Status CheckpointWriter::SaveAsync(const TrainingProgress& progress,
                                          std::optional<double> score) {
+  DDPRUN_RETURN_IF_ERROR(Claim(/*saves=*/true));
   DDPRUN_ASSIGN_OR_RETURN(const std::optional<CheckpointId> last, Settle());
   std::optional<PrunePlan> prune;
   if (last.has_value()) {
@@ -184,6 +243,9 @@ absl::Status CheckpointWriter::SaveBeside(const TrainingProgress& progress,
   write_.Start([this, saving = std::move(saving), store, prune] {
     // Here, since to remove a large file takes a file system its time.
     if (prune.has_value()) PruneCheckpoints(directory_, *prune);
+    withheld_ = WhyWithheld(saving);
+    // At once: the job may end before anybody asks how this went.
+    if (!withheld_.empty() && saving.rank == 0) Log(LogLevel::kWarning, withheld_);
     return WriteBeside(saving, store);
   });
   return absl::OkStatus();
@@ -191,13 +253,23 @@ absl::Status CheckpointWriter::SaveBeside(const TrainingProgress& progress,
 
 // In the thread. It has no collectives, which are training's; ranks tell rank 0 by the store.
 absl::Status CheckpointWriter::WriteBeside(const Saving& saving,
-                                           const c10::intrusive_ptr<c10d::Store>& store) const {
+                                           const c10::intrusive_ptr<c10d::Store>& store) {
+  shard_.clear();
+  if (!withheld_.empty()) {
+    // To rank 0 the same as a shard that couldn't be written: it publishes nothing.
+    if (store != nullptr) {
+      ShareChecksums(*store, saving.number, saving.rank, saving.world_size,
+                     absl::CancelledError(withheld_));
+    }
+    return absl::OkStatus();
+  }
   if (!saving.shards) {
     DDPRUN_RETURN_IF_ERROR(WriteMain(saving, {}));
     PruneAlone(saving.id);
     return absl::OkStatus();
   }
   const absl::StatusOr<uint32_t> written = WriteShard(saving);
+  if (written.ok()) shard_ = ShardName(saving.id, saving.rank, saving.world_size, *written);
   if (store == nullptr) {
     DDPRUN_RETURN_IF_ERROR(written.status());
     return WriteMain(saving, {*written});
@@ -236,13 +308,22 @@ absl::StatusOr<std::optional<CheckpointId>> CheckpointWriter::Settle() {
     return std::nullopt;
   }
   DDPRUN_RETURN_IF_ERROR(AgreeOnSuccess(context_, written, "write the checkpoint"));
-  return pending.id;
+  DDPRUN_ASSIGN_OR_RETURN(const bool is_withheld,
+                          IsWithheldAnywhere(withheld_, /*is_said=*/context_.is_main()));
+  if (!is_withheld) return pending.id;
+  // The next one may be withheld as well, and so nothing be pruned for long.
+  if (!shard_.empty()) {
+    CurrentFileCalls().Remove(absl::StrCat(directory_, "/", shard_)).IgnoreError();
+  }
+  return std::nullopt;
 }
 
 // ------------------------------------------------------------- generations
 
 void CheckpointWriter::LeaveGeneration() {
   saves_ = 0;  // some may have begun none
+  // Another rank may be the first one now, and waits for this one in all that comes before Claim.
+  if (!context_.is_main()) lock_.Release();
   // Others can't be asked any more whether they have written theirs.
   if (pending_.has_value() && pending_->shards) pending_->given_up = true;
 }

@@ -15,6 +15,7 @@
 #include "worker/torch/checkpoint/background_write.h"
 #include "worker/torch/checkpoint/checkpoint_directory.h"
 #include "worker/torch/checkpoint/checkpointed_training.h"
+#include "worker/torch/checkpoint/writer_lock.h"
 
 namespace ddprun::worker {
 
@@ -28,6 +29,8 @@ class CheckpointWriter {
                    uint32_t keep)
       : context_(context), training_(training), directory_(std::move(directory)), keep_(keep) {}
 
+  // saves: it is a part of a save, whose own errors come later.
+  absl::Status Claim(bool saves = false);
   absl::Status Save(const TrainingProgress& progress, std::optional<double> score);
   absl::Status SaveAsync(const TrainingProgress& progress, std::optional<double> score);
   absl::Status Wait();
@@ -65,10 +68,14 @@ class CheckpointWriter {
   // Copies what is to be written, and has it written, `prune` before that.
   absl::Status SaveBeside(const TrainingProgress& progress, std::optional<double> score,
                           std::optional<PrunePlan> prune);
-  absl::Status WriteBeside(const Saving& saving,
-                           const c10::intrusive_ptr<c10d::Store>& store) const;
+  absl::Status WriteBeside(const Saving& saving, const c10::intrusive_ptr<c10d::Store>& store);
+  // Why what this rank has of it isn't to be written; "" = it is.
+  std::string WhyWithheld(const Saving& saving) const;
+  // Whether that is so on any rank; the lowest such one says it, unless it has. A collective.
+  absl::StatusOr<bool> IsWithheldAnywhere(const std::string& own, bool is_said) const;
+  absl::Status SaveWithShards(Saving& saving) const;
   // All ranks'; a collective. Returns: the shards' checksums.
-  absl::StatusOr<std::vector<uint32_t>> WriteShards(Saving& saving) const;
+  absl::StatusOr<std::vector<uint32_t>> WriteShards(const Saving& saving) const;
   // Those that write a file return its checksum.
   absl::StatusOr<uint32_t> WriteShard(const Saving& saving) const;
   absl::Status WriteMain(const Saving& saving, std::vector<uint32_t> shards) const;
@@ -88,9 +95,14 @@ class CheckpointWriter {
   const CheckpointedTraining& training_;
   const std::string directory_;
   const uint32_t keep_;
+  // The generation of the last Claim: it is a collective, of new ranks as of those that live on.
+  std::optional<uint64_t> claimed_in_;
+  WriterLock lock_;     // rank 0's
   uint64_t fence_ = 1;  // of what this generation writes
   uint64_t saves_ = 0;
   std::optional<Pending> pending_;  // the same on all ranks
+  std::string withheld_;            // why the last SaveAsync was, on this rank; the thread's
+  std::string shard_;               // the file that the last SaveAsync has written; the thread's
   TensorCopies main_copies_;
   TensorCopies shard_copies_;
   BackgroundWrite write_;  // last: it uses the others

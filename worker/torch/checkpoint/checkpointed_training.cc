@@ -18,7 +18,11 @@ namespace ddprun::worker {
 CheckpointedTraining::CheckpointedTraining(Context& context,
                                            std::shared_ptr<torch::nn::Module> module,
                                            torch::optim::Optimizer& optimizer, bool sharded)
-    : context_(context), module_(std::move(module)), optimizer_(optimizer), sharded_(sharded) {}
+    : context_(context),
+      module_(std::move(module)),
+      optimizer_(optimizer),
+      sharded_(sharded),
+      watch_(*module_, optimizer_) {}
 
 void CheckpointedTraining::Add(std::string name, CheckpointedState& state) {
   DDPRUN_CHECK(!name.empty() && !absl::StrContains(name, '.'),

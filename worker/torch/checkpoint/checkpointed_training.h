@@ -13,6 +13,7 @@
 #include "ddprun/checkpointer.h"
 #include "ddprun/context.h"
 #include "worker/torch/checkpoint/checkpoint_contents.h"
+#include "worker/torch/checkpoint/finite_watch.h"
 
 namespace ddprun {
 class ExponentialMovingAverage;
@@ -40,6 +41,10 @@ class CheckpointedTraining {
   // This rank's shard.
   absl::StatusOr<CheckpointTensors> ShardTensors() const;
 
+  // Which checkpoints of it are of no use.
+  const FiniteWatch& watch() const { return watch_; }
+  void Accept(const CheckpointTensors& tensors) { watch_.Accept(tensors); }
+
   // Whether the optimizer has its state in what all ranks read and what is in the own shard.
   bool Suffices(const CheckpointTensors& all, const CheckpointTensors& own) const;
   // Adds to `tensors` copies of what this rank needs of a shard, one of `shards`.
@@ -65,6 +70,7 @@ class CheckpointedTraining {
   std::shared_ptr<torch::nn::Module> module_;
   torch::optim::Optimizer& optimizer_;
   const bool sharded_;
+  FiniteWatch watch_;
   std::vector<Extra> extras_;
   ExponentialMovingAverage* average_ = nullptr;  // null = none
 };

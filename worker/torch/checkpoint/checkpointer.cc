@@ -26,6 +26,13 @@ struct Checkpointer::Implementation {
         writer(context, training, options.directory, std::max<uint32_t>(options.keep, 1)) {}
 
   absl::StatusOr<std::optional<TrainingProgress>> Restore();
+  // Puts it back, on all ranks.
+  absl::StatusOr<TrainingProgress> Apply(const LoadedCheckpoint& loaded,
+                                         const CheckpointTensors& tensors) const;
+  // Whether no run can go on from one, as far as any rank sees in its part of it, which that rank
+  // says. A collective.
+  absl::StatusOr<bool> IsBad(const LoadedCheckpoint& loaded,
+                             const CheckpointTensors& tensors) const;
   absl::StatusOr<worker::CheckpointRange> Range() const;
   // Adds the shards' tensors. Answers whether there were all.
   absl::StatusOr<bool> AddShards(const LoadedCheckpoint& loaded, CheckpointTensors& tensors) const;
@@ -86,12 +93,42 @@ absl::StatusOr<worker::CheckpointRange> Checkpointer::Implementation::Range() co
       absl::StrCat("'", options.only, "' isn't the name of a checkpoint"));
 }
 
+absl::StatusOr<bool> Checkpointer::Implementation::IsBad(const LoadedCheckpoint& loaded,
+                                                         const CheckpointTensors& tensors) const {
+  const std::string bad = training.watch().FindBad(tensors);
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> all,
+                          worker::GatherNumber(context, bad.empty() ? 0 : 1));
+  const auto first = std::find(all.begin(), all.end(), 1) - all.begin();
+  if (first == context.rank()) {
+    Log(LogLevel::kWarning,
+        absl::StrCat("checkpoint '", options.directory, "/", worker::CheckpointName(loaded.id),
+                     "': ", bad, "; trying the one before it"));
+  }
+  return first < static_cast<int64_t>(all.size());
+}
+
+// A checkpoint with a NaN (earlier versions published them; see CheckpointWriter::WhyWithheld) is
+// passed over as a damaged one is. Where there is no other, it is taken all the same: training may
+// get along with it, which only the program knows.
 absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Implementation::Restore() {
   DDPRUN_ASSIGN_OR_RETURN(worker::CheckpointRange range, Range());
   uint64_t fence = 0;  // the greatest, also of one whose shards may be found again later
+  std::optional<worker::CheckpointId> bad;  // the newest of those that were passed over for a NaN
+  bool takes_bad = false;
   while (true) {
-    DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedCheckpoint> loaded,
-                            worker::AgreeOnNewest(context, options.directory, range));
+    absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> newest =
+        worker::AgreeOnNewest(context, options.directory, range);
+    const bool none_is_left = newest.ok() ? *newest == nullptr : absl::IsDataLoss(newest.status());
+    if (none_is_left && bad.has_value() && !takes_bad) {
+      takes_bad = true;
+      if (context.is_main()) {
+        Log(LogLevel::kWarning, absl::StrCat("there is no better checkpoint in '",
+                                             options.directory, "': resuming from that one"));
+      }
+      range = {.only = bad};
+      continue;
+    }
+    DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<LoadedCheckpoint> loaded, std::move(newest));
     if (loaded == nullptr && range.before.has_value()) {
       return absl::DataLossError(
           absl::StrCat("no checkpoint in '", options.directory,
@@ -106,19 +143,35 @@ absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Implementation::Re
     range.before = loaded->id;
     fence = std::max(fence, loaded->id.fence);
     if (!whole) continue;
-    const absl::StatusOr<TrainingProgress> progress =
-        worker::CatchExceptions([&] { return training.Apply(tensors); });
-    DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(
-        context, progress.status(),
-        absl::StrCat("resume from '", worker::CheckpointName(loaded->id), "'")));
+    if (!takes_bad) {
+      DDPRUN_ASSIGN_OR_RETURN(const bool is_bad, IsBad(*loaded, tensors));
+      if (is_bad && !bad.has_value()) bad = loaded->id;
+      if (is_bad) continue;
+    }
+    DDPRUN_ASSIGN_OR_RETURN(const TrainingProgress progress, Apply(*loaded, tensors));
+    if (takes_bad) training.Accept(tensors);
     writer.BeginAfter(fence);
-    return std::optional<TrainingProgress>(*progress);
+    return std::optional<TrainingProgress>(progress);
   }
+}
+
+absl::StatusOr<TrainingProgress> Checkpointer::Implementation::Apply(
+    const LoadedCheckpoint& loaded, const CheckpointTensors& tensors) const {
+  absl::StatusOr<TrainingProgress> progress =
+      worker::CatchExceptions([&] { return training.Apply(tensors); });
+  DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(
+      context, progress.status(),
+      absl::StrCat("resume from '", worker::CheckpointName(loaded.id), "'")));
+  return progress;
 }
 
 absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Restore() {
   DDPRUN_RETURN_IF_ERROR(Wait());
   return worker::CatchExceptions([this] { return implementation_->Restore(); });
+}
+
+absl::Status Checkpointer::Claim() {
+  return worker::CatchExceptions([&] { return implementation_->writer.Claim(); });
 }
 
 absl::Status Checkpointer::Save(const TrainingProgress& progress, std::optional<double> score) {

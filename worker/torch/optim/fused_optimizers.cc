@@ -186,6 +186,7 @@ FusedSGD::FusedSGD(std::vector<Tensor> parameters, torch::optim::SGDOptions defa
 
 Tensor FusedAdamW::step(LossClosure closure) {
   const torch::NoGradGuard no_grad;
+  ++steps_taken_;
   Tensor loss = RunClosure(closure);
   for (OptimizerParamGroup& group : param_groups_) {
     const auto& options = static_cast<torch::optim::AdamWOptions&>(group.options());
@@ -208,6 +209,7 @@ Tensor FusedAdamW::step(LossClosure closure) {
 
 Tensor FusedSGD::step(LossClosure closure) {
   const torch::NoGradGuard no_grad;
+  ++steps_taken_;
   Tensor loss = RunClosure(closure);
   for (OptimizerParamGroup& group : param_groups_) {
     const auto& options = static_cast<torch::optim::SGDOptions&>(group.options());

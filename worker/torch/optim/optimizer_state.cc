@@ -13,6 +13,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "ddprun/fused_optimizers.h"
 #include "worker/torch/optim/master_parameters.h"
@@ -109,8 +110,7 @@ struct Reader {
     if (found == tensors.end()) return;
     ++used;
     if (found->second.sizes() != parameter.sizes()) {
-      status.Update(absl::FailedPreconditionError(absl::StrCat(
-          "the optimizer's state '", prefix, name, "' doesn't have its parameter's shape")));
+      status.Update(NotItsParameters(prefix + name, found->second.sizes(), parameter.sizes()));
       return;
     }
     tensor = found->second.to(parameter.device()).clone();
@@ -227,6 +227,16 @@ absl::Status WithStateType(const Optimizer& optimizer, Function&& function) {
 }
 
 }  // namespace
+
+absl::Status NotItsParameters(const std::string& name, at::IntArrayRef stored,
+                              at::IntArrayRef parameter) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "the optimizer's state '", name, "' is [", absl::StrJoin(stored, ", "),
+      "], and its parameter [", absl::StrJoin(parameter, ", "),
+      "]: the parameter groups have other parameters, or another order of them, than those that "
+      "the checkpoint was written with; make the same groups, or begin with its weights alone "
+      "(LoadWeights)"));
+}
 
 absl::StatusOr<OptimizerFields> GetOptimizerFields(const Optimizer& optimizer) {
   OptimizerFields fields;

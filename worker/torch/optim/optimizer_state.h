@@ -31,6 +31,11 @@ absl::StatusOr<OptimizerFields> GetOptimizerFields(const torch::optim::Optimizer
 // Errors: UNIMPLEMENTED — another optimizer; the text names its type.
 absl::StatusOr<OptimizerTensors> GetOptimizerState(const torch::optim::Optimizer& optimizer);
 
+// FAILED_PRECONDITION: a tensor of a state, by its name, isn't its parameter's. That is what groups
+// come to which have changed since: parameters are numbered over all groups.
+absl::Status NotItsParameters(const std::string& name, at::IntArrayRef stored,
+                              at::IntArrayRef parameter);
+
 // Errors: UNIMPLEMENTED as above. FAILED_PRECONDITION — the state is of another optimizer, or of
 // other parameters; the text names what doesn't fit, and the optimizer is then unchanged.
 absl::Status SetOptimizerState(torch::optim::Optimizer& optimizer, const OptimizerTensors& state);

@@ -24,6 +24,11 @@
 namespace ddprun {
 namespace {
 
+// A scaler that is off has no state: its scale of 1 isn't one that a step was tried with, and an
+// fp16 run that went on from it would lose small gradients for as long as the scale takes to grow,
+// 2000 steps for each doubling. In a checkpoint its growth tracker is this, which none reaches.
+constexpr int64_t kOff = -1;
+
 // The foreach kernels take tensors of one device and type at a time.
 using GradientGroups =
     std::map<std::pair<std::string, torch::ScalarType>, std::vector<torch::Tensor>>;
@@ -179,8 +184,9 @@ void GradScaler::Restore(double scale, int64_t growth_tracker) {
 }
 
 GradScaler::Tensors GradScaler::SaveState() const {
-  return {{"scale", at::full({}, scale_, torch::kDouble)},
-          {"growth_tracker", at::full({}, growth_tracker_, torch::kLong)}};
+  return {
+      {"scale", at::full({}, scale_, torch::kDouble)},
+      {"growth_tracker", at::full({}, options_.enabled ? growth_tracker_ : kOff, torch::kLong)}};
 }
 
 absl::Status GradScaler::RestoreState(const Tensors& state) {
@@ -191,7 +197,8 @@ absl::Status GradScaler::RestoreState(const Tensors& state) {
     return absl::FailedPreconditionError(
         "the checkpoint's state of a GradScaler has something else than scale and growth_tracker");
   }
-  Restore(scale->second.item<double>(), tracker->second.item<int64_t>());
+  const auto steps = tracker->second.item<int64_t>();
+  if (steps != kOff) Restore(scale->second.item<double>(), steps);
   return absl::OkStatus();
 }
 

@@ -14,6 +14,7 @@ namespace ddprun::worker {
 
 absl::StatusOr<Journal> Journal::Open(const std::string& path) {
   Journal journal;
+  journal.path_ = path;
   journal.fd_.Reset(open(path.c_str(), O_WRONLY | O_CREAT | O_APPEND | O_CLOEXEC, 0644));
   if (!journal.fd_.valid()) return ErrnoStatus(errno, absl::StrCat("open journal '", path, "'"));
   return journal;
@@ -29,7 +30,9 @@ absl::Status Journal::Write(const Line& line) const {
       {"step", line.step},
       {"loss", line.loss},
       {"pid", getpid()}};
-  return WriteAll(fd_.get(), absl::StrCat(json.dump(), "\n"));
+  const absl::Status written = WriteAll(fd_.get(), absl::StrCat(json.dump(), "\n"));
+  if (written.ok()) return written;
+  return {written.code(), absl::StrCat("journal '", path_, "': ", written.message())};
 }
 
 }  // namespace ddprun::worker

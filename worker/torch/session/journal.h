@@ -25,10 +25,12 @@ class Journal {
     int64_t step = 0;
     double loss = 0;
   };
+  // Errors: of write(2), with the path.
   absl::Status Write(const Line& line) const;
   bool is_open() const { return fd_.valid(); }
 
  private:
+  std::string path_;
   Fd fd_;
 };
 

@@ -59,6 +59,7 @@ absl::StatusOr<const Batch*> Session::Implementation::Advance() {
     case Place::kEnded:
       return nullptr;
     case Place::kBetweenBatches:
+      DDPRUN_RETURN_IF_ERROR(optimizer_steps.Check(*optimizer, progress.step));
       break;
   }
   if (passes_left == 0) {
@@ -223,6 +224,7 @@ absl::StatusOr<bool> Session::Implementation::EndBatch() {
     return Misuse(
         "Step() without a batch: it comes once for each, after Backward(); was it called twice?");
   }
+  DDPRUN_RETURN_IF_ERROR(optimizer_steps.Check(*optimizer, progress.step));
   no_sync.reset();
   zero_no_sync.reset();
   place = Place::kBetweenBatches;
@@ -266,7 +268,9 @@ absl::Status Session::Implementation::StepOptimizer() {
     DDPRUN_RETURN_IF_ERROR(context->AwaitResults());
   }
   DDPRUN_ASSIGN_OR_RETURN(step_metrics.gradient_norm, Clip());
-  DDPRUN_ASSIGN_OR_RETURN(stepped, scaler->Step(*optimizer));
+  const absl::StatusOr<bool> taken = scaler->Step(*optimizer);
+  optimizer_steps.Note(*optimizer);
+  DDPRUN_ASSIGN_OR_RETURN(stepped, taken);
   if (stepped && average != nullptr) average->Update();
   return scaler->Update();
 }

@@ -28,6 +28,7 @@
 #include "worker/torch/checkpoint/shard_replicas.h"
 #include "worker/torch/session/batch_checkpoint.h"
 #include "worker/torch/session/journal.h"
+#include "worker/torch/session/optimizer_steps.h"
 #include "worker/torch/session/power_sgd_of_all.h"
 #include "worker/torch/session/sampler_checkpoint.h"
 #include "worker/torch/session/save_clock.h"
@@ -77,15 +78,13 @@ struct Session::Implementation {
   std::unique_ptr<Checkpointer> MakeCheckpointer(const std::string& directory,
                                                  const std::string& only = "");
   absl::Status GoOnFrom(const TrainingProgress& found);
-  // What --resume_from names.
-  absl::Status ResumeElsewhere();
+  absl::Status ResumeElsewhere();  // what --resume_from names
   absl::Status TakeWeights(const std::string& path);
   void ShowBanner() const;
   absl::Status BeginMetrics();
   LearningRateSchedule Schedule() const;
 
-  // Samples of all ranks in one step.
-  int64_t GlobalBatch() const;
+  int64_t GlobalBatch() const;  // samples of all ranks in one step
   // With constant_batch "step", from a checkpoint or another rank: what a step of this training
   // learns from.
   absl::Status TakeGlobalBatch(int64_t samples);
@@ -189,6 +188,7 @@ struct Session::Implementation {
   // Made once the model is where it belongs. zero: with a zero_stage, the same as optimizer.
   std::unique_ptr<torch::optim::Optimizer> optimizer;
   ZeroOptimizer* zero = nullptr;
+  worker::OptimizerSteps optimizer_steps;
   std::function<absl::StatusOr<std::unique_ptr<ZeroOptimizer>>(bool init_sync)> make_zero;
   std::unique_ptr<ExponentialMovingAverage> average;  // null = none
   std::unique_ptr<GradScaler> scaler;

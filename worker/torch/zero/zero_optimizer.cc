@@ -162,11 +162,15 @@ absl::Status ZeroOptimizer::FinishBackward() {
 
 absl::Status ZeroOptimizer::Step() {
   Implementation& self = *implementation_;
+  ++self.steps_taken;
   DDPRUN_RETURN_IF_ERROR(FinishBackward());
   return worker::CatchExceptions([&]() -> absl::Status {
     const torch::NoGradGuard no_grad;
     const Instant begin = MonotonicNow();
-    if (!self.reducer.has_value()) self.TakeAveragedGradients();
+    if (!self.reducer.has_value()) {
+      if (!std::exchange(self.knows_averaging, true)) DDPRUN_RETURN_IF_ERROR(self.CheckAveraging());
+      self.TakeAveragedGradients();
+    }
     if (self.gatherer.has_value()) self.gatherer->Forget();
     // The options that a program sees and sets are this optimizer's.
     for (size_t i = 0; i < param_groups_.size(); ++i) {

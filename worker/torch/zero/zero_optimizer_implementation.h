@@ -7,6 +7,8 @@
 #include <cstddef>
 #include <memory>
 #include <optional>
+#include <set>
+#include <string>
 #include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include <vector>
 
@@ -32,10 +34,15 @@ struct ZeroOptimizer::Implementation {
   std::unique_ptr<torch::optim::Optimizer> inner;  // of this rank's pieces
   std::optional<worker::ZeroGatherer> gatherer;    // stage 3
   std::optional<worker::ZeroReducer> reducer;      // stages 2 and 3
+  std::set<std::string> not_finite;  // stage 3: parameters that weren't, when it was made
+  int64_t steps_taken = 0;           // calls of Step
+  bool knows_averaging = false;      // stage 1, in this generation
   bool told_memory = false;
   absl::Duration update;
   absl::Duration gathering;
 
+  // Stage 1: FAILED_PRECONDITION, on all ranks — their gradients aren't averaged. A collective.
+  absl::Status CheckAveraging() const;
   // Stage 1: this rank's pieces of the averaged gradients become the inner optimizer's.
   void TakeAveragedGradients();
   // Everybody's updated share becomes everybody's parameters.

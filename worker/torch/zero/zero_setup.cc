@@ -11,6 +11,7 @@
 #include "base/status_macros.h"
 #include "ddprun/parameters.h"
 #include "worker/torch/context/context_implementation.h"
+#include "worker/torch/optim/not_finite.h"
 #include "worker/torch/store/gathering_store.h"
 #include "worker/torch/store/model_check.h"
 
@@ -235,8 +236,16 @@ absl::Status SetUpZero(ZeroImplementation& zero, Context& context) {
   zero.place = &context.implementation();
   zero.group = context.implementation().group;
   zero.shapes.clear();
+  zero.knows_averaging = false;  // a collective: new ranks make it, and so do those that live on
   absl::StatusOr<std::vector<ZeroParameter>> parameters = CollectZeroParameters(zero);
   DDPRUN_RETURN_IF_ERROR(CompareZero(zero, context, parameters));
+  // The last moment at which a rank has them whole; afterwards that takes all ranks.
+  if (zero.options.stage == 3 && zero.storage == nullptr) {
+    for (const ZeroParameter& parameter : *parameters) {
+      if (FindNotFinite(parameter.tensor) == NotFinite::kNothing) continue;
+      zero.not_finite.insert(parameter.name);
+    }
+  }
   std::vector<ZeroBucketLayout> layouts = LayOut(zero, *parameters, context.world_size());
   const ZeroPlacement placement = {.rank = context.rank(),
                                    .world_size = context.world_size(),

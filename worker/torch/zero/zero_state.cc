@@ -156,8 +156,7 @@ absl::Status CheckShapes(const ZeroImplementation& zero, const OptimizerFields& 
     const std::optional<ZeroStateName> name = ZeroStateName::Parse(text);
     if (!name.has_value() || name->begin >= 0 || IsCount(known, name->field)) continue;
     if (tensor.sizes() == c10::IntArrayRef(zero.shapes[name->parameter])) continue;
-    return absl::FailedPreconditionError(
-        absl::StrCat("the optimizer's state '", text, "' doesn't have its parameter's shape"));
+    return worker::NotItsParameters(text, tensor.sizes(), zero.shapes[name->parameter]);
   }
   return absl::OkStatus();
 }

@@ -140,6 +140,19 @@ TEST_F(Scaled, BeginsAStepWithAStateThatItGets) {
   EXPECT_TRUE(Step(2));
 }
 
+// An fp32 run that goes on in fp16 began with a scale of 1.
+TEST_F(Scaled, TheStateOfOneThatIsOffChangesNothing) {
+  const double before = scaler.scale();
+  EXPECT_TRUE(Step(1));
+  GradScaler off({.enabled = false});
+  ASSERT_TRUE(scaler.RestoreState(off.SaveState()).ok());
+  EXPECT_EQ(scaler.scale(), before);
+  EXPECT_EQ(scaler.growth_tracker(), 1);
+  ASSERT_TRUE(off.RestoreState(off.SaveState()).ok());
+  ASSERT_TRUE(off.RestoreState(scaler.SaveState()).ok());
+  EXPECT_EQ(off.scale(), 1);
+}
+
 TEST_F(Scaled, PassesThroughWhenDisabled) {
   GradScaler off({.enabled = false});
   const torch::Tensor loss = layer->weight.sum();

@@ -1,0 +1,28 @@
+#ifndef DDPRUN_WORKER_TORCH_SESSION_OPTIMIZER_STEPS_H_
+#define DDPRUN_WORKER_TORCH_SESSION_OPTIMIZER_STEPS_H_
+
+#include <torch/optim/optimizer.h>
+
+#include <cstdint>
+
+#include "absl/status/status.h"
+
+namespace ddprun::worker {
+
+// Sees that a program steps a Session's optimizer beside Session::Step(), as loops without a
+// Session do: each update would be applied twice. Threads: one.
+class OptimizerSteps {
+ public:
+  // After each step that the Session had the optimizer take, whatever became of it.
+  void Note(const torch::optim::Optimizer& optimizer);
+  // Errors: FAILED_PRECONDITION — it has taken others since; the text names `step`, the last one
+  // that was done. OK where it doesn't count its steps.
+  absl::Status Check(const torch::optim::Optimizer& optimizer, int64_t step) const;
+
+ private:
+  int64_t noted_ = 0;
+};
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_SESSION_OPTIMIZER_STEPS_H_

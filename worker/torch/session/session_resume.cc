@@ -1,0 +1,122 @@
+// How a session goes on from what files have.
+#include <torch/utils.h>
+
+#include <filesystem>
+#include <string>
+#include <system_error>
+#include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
+#include "base/log.h"
+#include "base/status_macros.h"
+#include "ddprun/weights.h"
+#include "worker/torch/checkpoint/checkpoint_contents.h"
+#include "worker/torch/checkpoint/checkpoint_directory.h"
+#include "worker/torch/checkpoint/checkpoint_exchange.h"
+#include "worker/torch/session/session_implementation.h"
+
+namespace ddprun {
+namespace {
+
+// Of --resume_from.
+constexpr const char* kLatest = "latest";
+
+// Of the options, where the checkpoint decides. seed: the run's that goes on.
+void SayWhatHasNoEffect(const TrainingOptions& options, uint64_t seed,
+                        const TrainingProgress& progress, bool is_done) {
+  if (seed != static_cast<uint64_t>(options.seed)) {
+    Log(LogLevel::kWarning, absl::StrCat("--seed ", options.seed,
+                                         " doesn't change the order of the samples: the run "
+                                         "that goes on began with --seed ",
+                                         seed,
+                                         " and keeps its order, in which each "
+                                         "sample comes once an epoch"));
+  }
+  if (!is_done) return;
+  worker::Print(options.steps > 0
+                    ? absl::StrFormat("nothing to do: the checkpoint is at step %d, --steps is %d",
+                                      progress.step, options.steps)
+                    : absl::StrFormat("nothing to do: the checkpoint has %d epochs, --epochs is %d",
+                                      progress.epoch, options.epochs));
+}
+
+}  // namespace
+
+absl::Status Session::Implementation::Resume() {
+  if (checkpointer != nullptr) {
+    DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> found, checkpointer->Restore());
+    if (found.has_value()) return GoOnFrom(*found);
+  }
+  if (others_have_state) {
+    return absl::DataLossError(
+        "a worker is gone with its share of the optimizer's state, which no other one has, and "
+        "there is no checkpoint: the job begins anew; let --replicas keep more copies, or give "
+        "--output_dir");
+  }
+  if (options.resume_from.empty()) return absl::OkStatus();
+  if (options.resume_from == kLatest) {
+    return absl::NotFoundError(absl::StrCat("--resume_from latest: no rank finds a checkpoint in '",
+                                            options.CheckpointDirectory(),
+                                            "'; leave the option out to begin at step 0"));
+  }
+  return ResumeElsewhere();
+}
+
+absl::Status Session::Implementation::GoOnFrom(const TrainingProgress& found) {
+  progress = found;
+  // Without a Session's "data" in the checkpoint its progress counts.
+  SamplerState state = data_place;
+  state.epoch = static_cast<uint64_t>(progress.epoch);
+  state.consumed = static_cast<uint64_t>(progress.epoch_samples);
+  if (state != data_place) DDPRUN_RETURN_IF_ERROR(GoToPlace(state));
+  if (context->is_main()) {
+    worker::Print(absl::StrFormat("resumed at step %d, epoch %d", progress.step, progress.epoch));
+    SayWhatHasNoEffect(options, data_place.seed, progress, Done());
+  }
+  return absl::OkStatus();
+}
+
+absl::Status Session::Implementation::ResumeElsewhere() {
+  enum Kind : int64_t { kDirectory, kCheckpoint, kWeights };
+  const std::filesystem::path path = options.resume_from;
+  int64_t kind = kDirectory;
+  std::error_code ignored;
+  if (std::filesystem::is_regular_file(path, ignored)) {
+    const bool is_named_so = worker::ParseCheckpointName(path.filename()).has_value();
+    kind = is_named_so ? kCheckpoint : kWeights;
+  }
+  // Where only some nodes have it, rank 0's word counts.
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> kinds, worker::GatherNumber(*context, kind));
+  if (kinds[0] == kWeights) return TakeWeights(path);
+  const bool is_directory = kinds[0] == kDirectory;
+  const std::string parent = path.has_parent_path() ? path.parent_path() : ".";
+  DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> found,
+                          MakeCheckpointer(is_directory ? path.string() : parent,
+                                           is_directory ? "" : path.filename().string())
+                              ->Restore());
+  if (found.has_value()) return GoOnFrom(*found);
+  return absl::NotFoundError(absl::StrCat(
+      "--resume_from '", options.resume_from,
+      "': no rank finds a checkpoint there; give the directory that holds them, such as "
+      "OUTPUT_DIR/checkpoints, or one of its files, or one of weights"));
+}
+
+absl::Status Session::Implementation::TakeWeights(const std::string& path) {
+  absl::Status loaded;
+  if (context->is_main()) loaded = LoadWeights(*model, path).status();
+  DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(*context, loaded, "load the weights"));
+  const torch::NoGradGuard no_grad;
+  for (auto& [name, tensor] : worker::ModuleTensors(*model, /*prefix=*/"")) {
+    torch::Tensor sent = tensor.detach().contiguous();
+    DDPRUN_RETURN_IF_ERROR(context->Broadcast(sent, 0));
+    tensor.copy_(sent);
+  }
+  if (zero != nullptr) zero->ParametersChanged();
+  if (context->is_main()) {
+    worker::Print(absl::StrFormat("begins at step 0 with the weights of '%s'", path));
+  }
+  return absl::OkStatus();
+}
+
+}  // namespace ddprun
