@@ -26,13 +26,14 @@ std::string Describe(const Tensors& tensors) {
   return text;
 }
 
-// Tells of each collective before it passes it on.
-class WatchedBackend : public c10d::Backend {
+// Compares before it passes on. As Python's ProcessGroupWrapper, but over the store, so that it
+// also finds ranks that come to no collective at all.
+class CheckedBackend : public c10d::Backend {
  public:
-  WatchedBackend(c10::intrusive_ptr<c10d::Backend> backend, BeforeCollective before)
+  CheckedBackend(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<CollectiveCheck> check)
       : Backend(backend->getRank(), backend->getSize()),
         backend_(std::move(backend)),
-        before_(std::move(before)) {}
+        check_(std::move(check)) {}
 
   const std::string getBackendName() const override { return backend_->getBackendName(); }
   c10::intrusive_ptr<Options> getBackendOptions() override { return backend_->getBackendOptions(); }
@@ -47,80 +48,75 @@ class WatchedBackend : public c10d::Backend {
   WorkPointer endCoalescing() override { return backend_->endCoalescing(); }
 
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
-    before_({"broadcast from rank", options.rootRank}, tensors);
+    Check(absl::StrCat("broadcast from rank ", options.rootRank), tensors);
     return backend_->broadcast(tensors, options);
   }
   WorkPointer allreduce(Tensors& tensors, const c10d::AllreduceOptions& options) override {
-    before_({"all-reduce"}, tensors);
+    Check("all-reduce", tensors);
     return backend_->allreduce(tensors, options);
   }
   WorkPointer allreduce_coalesced(Tensors& tensors,
                                   const c10d::AllreduceCoalescedOptions& options) override {
-    before_({"all-reduce"}, tensors);
+    Check("all-reduce", tensors);
     return backend_->allreduce_coalesced(tensors, options);
   }
   WorkPointer reduce(Tensors& tensors, const c10d::ReduceOptions& options) override {
-    before_({"reduce to rank", options.rootRank}, tensors);
+    Check(absl::StrCat("reduce to rank ", options.rootRank), tensors);
     return backend_->reduce(tensors, options);
   }
   WorkPointer allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                         const c10d::AllgatherOptions& options) override {
-    before_({"all-gather"}, inputs);
+    Check("all-gather", inputs);
     return backend_->allgather(outputs, inputs, options);
   }
   WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
                               const c10d::AllgatherOptions& options) override {
-    before_({"all-gather"}, {input});
+    Check("all-gather", {input});
     return backend_->_allgather_base(output, input, options);
-  }
-  WorkPointer allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
-                                  const c10d::AllgatherOptions& options) override {
-    before_({"all-gather"}, inputs);
-    return backend_->allgather_coalesced(outputs, inputs, options);
   }
   WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                               const c10d::AllgatherOptions& options) override {
-    before_({"all-gather"}, inputs);
+    Check("all-gather", inputs);
     return backend_->allgather_into_tensor_coalesced(outputs, inputs, options);
   }
   WorkPointer gather(std::vector<Tensors>& outputs, Tensors& inputs,
                      const c10d::GatherOptions& options) override {
-    before_({"gather to rank", options.rootRank}, inputs);
+    Check(absl::StrCat("gather to rank ", options.rootRank), inputs);
     return backend_->gather(outputs, inputs, options);
   }
   WorkPointer scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                       const c10d::ScatterOptions& options) override {
-    before_({"scatter from rank", options.rootRank}, outputs);
+    Check(absl::StrCat("scatter from rank ", options.rootRank), outputs);
     return backend_->scatter(outputs, inputs, options);
   }
   WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                              const c10d::ReduceScatterOptions& options) override {
-    before_({"reduce-scatter"}, outputs);
+    Check("reduce-scatter", outputs);
     return backend_->reduce_scatter(outputs, inputs, options);
   }
   WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
                                    const c10d::ReduceScatterOptions& options) override {
-    before_({"reduce-scatter"}, {output});
+    Check("reduce-scatter", {output});
     return backend_->_reduce_scatter_base(output, input, options);
   }
   WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
                                               const c10d::ReduceScatterOptions& options) override {
-    before_({"reduce-scatter"}, outputs);
+    Check("reduce-scatter", outputs);
     return backend_->reduce_scatter_tensor_coalesced(outputs, inputs, options);
   }
   WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input,
                             std::vector<int64_t>& output_sizes, std::vector<int64_t>& input_sizes,
                             const c10d::AllToAllOptions& options) override {
-    before_({"all-to-all"}, {});
+    Check("all-to-all", {});
     return backend_->alltoall_base(output, input, output_sizes, input_sizes, options);
   }
   WorkPointer alltoall(Tensors& outputs, Tensors& inputs,
                        const c10d::AllToAllOptions& options) override {
-    before_({"all-to-all"}, {});
+    Check("all-to-all", {});
     return backend_->alltoall(outputs, inputs, options);
   }
   WorkPointer barrier(const c10d::BarrierOptions& options) override {
-    before_({"barrier"}, {});
+    Check("barrier", {});
     return backend_->barrier(options);
   }
   // Two ranks' affairs: nothing for all to compare.
@@ -132,38 +128,30 @@ class WatchedBackend : public c10d::Backend {
   }
 
  private:
+  void Check(const std::string& operation, const Tensors& tensors) {
+    const absl::Status status = check_->Compare(
+        tensors.empty() ? operation : absl::StrCat(operation, " of ", Describe(tensors)));
+    if (!status.ok()) std::rethrow_exception(ToException(status));
+  }
+
   const c10::intrusive_ptr<c10d::Backend> backend_;
-  const BeforeCollective before_;
+  const std::shared_ptr<CollectiveCheck> check_;
 };
 
 }  // namespace
-
-c10::intrusive_ptr<c10d::ProcessGroup> WatchedGroup(
-    const c10::intrusive_ptr<c10d::Store>& store,
-    const c10::intrusive_ptr<c10d::ProcessGroup>& group, const BeforeCollective& before) {
-  auto watched = c10::make_intrusive<c10d::ProcessGroup>(store, group->getRank(), group->getSize());
-  watched->setDefaultBackend(group->getBackendType());
-  for (const c10::Device& device : group->getDeviceTypes()) {
-    watched->setBackend(
-        device.type(), group->getBackendType(),
-        c10::make_intrusive<WatchedBackend>(group->getBackend(device.type()), before));
-  }
-  return watched;
-}
 
 c10::intrusive_ptr<c10d::ProcessGroup> CheckedGroup(
     const c10::intrusive_ptr<c10d::Store>& store,
     const c10::intrusive_ptr<c10d::ProcessGroup>& group,
     const std::shared_ptr<CollectiveCheck>& check) {
-  return WatchedGroup(store, group,
-                      [check](const CollectiveName& name, const std::vector<at::Tensor>& tensors) {
-                        std::string operation = name.operation;
-                        if (name.root >= 0) absl::StrAppend(&operation, " ", name.root);
-                        if (!tensors.empty())
-                          absl::StrAppend(&operation, " of ", Describe(tensors));
-                        const absl::Status status = check->Compare(operation);
-                        if (!status.ok()) std::rethrow_exception(ToException(status));
-                      });
+  auto checked = c10::make_intrusive<c10d::ProcessGroup>(store, group->getRank(), group->getSize());
+  checked->setDefaultBackend(group->getBackendType());
+  for (const c10::Device& device : group->getDeviceTypes()) {
+    checked->setBackend(
+        device.type(), group->getBackendType(),
+        c10::make_intrusive<CheckedBackend>(group->getBackend(device.type()), check));
+  }
+  return checked;
 }
 
 }  // namespace ddprun::worker

@@ -44,7 +44,7 @@ CollectiveBackend::WorkPointer CollectiveBackend::Submit(OpType type, Steps step
     Steps steps;
     size_t next = 0;
   };
-  ++sequence_;
+  CountOne();
   const std::chrono::milliseconds limit = timeout == c10d::kUnsetTimeout ? timeout_ : timeout;
   auto state = std::make_shared<State>();
   state->steps = std::move(steps);

@@ -3,7 +3,6 @@
 
 #include <ATen/core/Tensor.h>
 
-#include <atomic>
 #include <chrono>
 #include <cstdint>
 #include <functional>
@@ -13,6 +12,7 @@
 #include <vector>
 
 #include "worker/torch/collectives/collective_queue.h"
+#include "worker/torch/collectives/counted_collectives.h"
 
 namespace ddprun::worker {
 
@@ -20,14 +20,14 @@ namespace ddprun::worker {
 // queue. All work on the CPU and asynchronously: a call's tensors may be touched again when its
 // work is done. send, recv, gather, scatter and all-to-all are not there; the base class says so.
 // Threads: as c10d's other backends: any, in the same order on all ranks.
-class CollectiveBackend : public c10d::Backend {
+class CollectiveBackend : public c10d::Backend, public CountedCollectives {
  public:
   using Tensors = std::vector<at::Tensor>;
   using WorkPointer = c10::intrusive_ptr<c10d::Work>;
 
   void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
   void setSequenceNumberForGroup() override {}
-  uint64_t getSequenceNumberForGroup() override { return sequence_; }
+  uint64_t getSequenceNumberForGroup() override { return begun(); }
   // Ends the collectives of all ranks with an error, now and from now on.
   void abort() override { Break("the group was aborted"); }
   void shutdown() override { Break("the group was shut down"); }
@@ -87,7 +87,6 @@ class CollectiveBackend : public c10d::Backend {
   void CheckOneARank(const Tensors& tensors) const;
 
   std::chrono::milliseconds timeout_;
-  std::atomic<uint64_t> sequence_ = 0;
   std::unique_ptr<CollectiveQueue> queue_;
 };
 

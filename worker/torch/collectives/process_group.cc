@@ -8,13 +8,13 @@
 #include <map>
 #include <memory>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
-#include <torch/csrc/distributed/c10d/ProcessGroupGloo.hpp>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
+#include "worker/torch/collectives/counted_gloo.h"
 #include "worker/torch/collectives/hierarchical_backend.h"
 #include "worker/torch/collectives/message_backend.h"
 #include "worker/torch/collectives/nccl_plugin.h"
@@ -82,7 +82,7 @@ auto Connect(const ProcessGroupPlan& plan, GroupAbort::Sockets sockets, const Ma
 }
 
 struct GlooConnections {
-  c10::intrusive_ptr<ProcessGroupGloo> backend;
+  c10::intrusive_ptr<CountedGloo> backend;
   std::vector<std::string> words;  // of all ranks
 };
 
@@ -97,8 +97,8 @@ GlooConnections ConnectGloo(const c10::intrusive_ptr<c10d::Store>& store, uint32
   auto options = ProcessGroupGloo::Options::create(kConnectTimeout);
   options->devices = GlooDevices(plan.bind_address);
   auto backend = Connect(plan, GroupAbort::Sockets::kGloo, [=] {
-    return c10::make_intrusive<ProcessGroupGloo>(rendezvous, static_cast<int>(rank),
-                                                 static_cast<int>(ranks), options);
+    return c10::make_intrusive<CountedGloo>(rendezvous, static_cast<int>(rank),
+                                            static_cast<int>(ranks), options);
   });
   backend->setTimeout(absl::ToChronoMilliseconds(plan.collective_timeout));
   // Who has all its connections and ends at once would break those that wait for the other side of

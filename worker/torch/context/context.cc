@@ -1,7 +1,6 @@
 #include "ddprun/context.h"
 
 #include <algorithm>
-#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -18,6 +17,7 @@
 #include "worker/env/parked_program.h"
 #include "worker/torch/collectives/checked_group.h"
 #include "worker/torch/collectives/collectives.h"
+#include "worker/torch/collectives/counted_collectives.h"
 #include "worker/torch/collectives/debug_group.h"
 #include "worker/torch/collectives/nccl_plugin.h"
 #include "worker/torch/collectives/process_group.h"
@@ -212,26 +212,27 @@ absl::Status Refuse(Context::Implementation& context, const absl::Status& proble
   return problem;
 }
 
+// For hangs: whom do the others wait for? Not known of NCCL.
+void CountCollectives(Context::Implementation& context) {
+  auto* counted =
+      dynamic_cast<worker::CountedCollectives*>(context.group->getDefaultBackend().get());
+  if (counted == nullptr) return;
+  context.progress.CountCollectives(1);
+  counted->set_on_begin(
+      [&progress = context.progress](uint64_t begun) { progress.CountCollectives(begun + 1); });
+}
+
 absl::Status Connect(Context::Implementation& context, const ContextOptions& options) {
   worker::ProcessGroupPlan& plan = context.plan;
   plan.bind_address = context.node_address;
   std::string reason;
   DDPRUN_ASSIGN_OR_RETURN(context.group, worker::CreateProcessGroup(context.store, plan, &reason));
+  CountCollectives(context);
   context.backend = context.group->getDefaultBackend()->getBackendName();
   if (WantedBackend(options) == "auto" && plan.rank == 0) {
     Notify(absl::StrCat("backend ", reason));
   }
   DDPRUN_ASSIGN_OR_RETURN(context.group, worker::DebugGroup(context.store, context.group, plan));
-  // NCCL's works are looked at by those who know its group (GroupAbort).
-  if (plan.backend != worker::BackendKind::kNccl) {
-    context.group = worker::WatchedGroup(
-        context.store, context.group,
-        [&progress = context.progress, begun = std::make_shared<std::atomic<uint64_t>>(1)](
-            const worker::CollectiveName& /*name*/, const std::vector<at::Tensor>& /*tensors*/) {
-          progress.CountCollectives(++*begun);
-        });
-    context.progress.CountCollectives(1);
-  }
   const char* check = std::getenv("DDPRUN_CHECK_COLLECTIVES");
   if (options.check_collectives || (check != nullptr && absl::string_view(check) == "1")) {
     context.check = std::make_shared<worker::CollectiveCheck>(
