@@ -12,6 +12,7 @@ function(ddprun_link_with_old_glibc target)
   add_custom_target(${target}_glibc_stubs DEPENDS ${stubs}/libc.so)
   add_dependencies(${target} ${target}_glibc_stubs)
   target_link_libraries(${target} PRIVATE ddprun_glibc_exports)
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${stubs}/libc.so)
   # -B: where gcc finds Scrt1.o. Threads, dlopen() and clocks were libraries of their own.
   target_link_options(${target} PRIVATE -B${stubs} -L${stubs})
   string(APPEND CMAKE_CXX_STANDARD_LIBRARIES " -Wl,--as-needed -lpthread -ldl -lrt -lresolv")

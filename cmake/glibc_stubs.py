@@ -5,12 +5,41 @@ that version's symbols and nothing else. ziglang makes them; TARGET is Zig's wor
 import os
 import re
 import shutil
+import struct
 import subprocess
 import sys
 import tempfile
 
 # Of what Zig would link with: how it begins and ends.
 WANTED = re.compile(r"\S+/(Scrt1\.o|lib\w+\.so\.\d+|libc_nonshared\.a)(?=\s|$)")
+
+# Variables with several names: of a copy that a program has of one (R_X86_64_COPY) the linker must make all of them the copy's
+# names, as glibc itself uses another one than programs. Zig's library has a variable for each name.
+SAME = {"environ": "__environ", "_environ": "__environ", "program_invocation_name": "__progname_full",
+        "program_invocation_short_name": "__progname", "timezone": "__timezone", "daylight": "__daylight", "tzname": "__tzname"}
+SHT_DYNSYM, STB_WEAK = 11, 2
+SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym: name, info, other, section, value, size
+
+
+def join_names(path):
+    """Gives what is one variable in glibc one place in the library at `path`: weak names for a strong one's."""
+    with open(path, "rb") as source:
+        data = bytearray(source.read())
+    start, = struct.unpack_from("<Q", data, 0x28)
+    entry, count = struct.unpack_from("<HH", data, 0x3A)
+    sections = [struct.unpack_from("<IIQQQQIIQQ", data, start + entry * index) for index in range(count)]
+    table = next(section for section in sections if section[1] == SHT_DYNSYM)
+    names = sections[table[6]][4]
+    found = {}
+    for at in range(table[4], table[4] + table[5], SYMBOL.size):
+        name = names + SYMBOL.unpack_from(data, at)[0]
+        found[data[name:data.index(b"\0", name)].decode()] = at
+    for alias, name in SAME.items():
+        _, info, _, section, value, size = SYMBOL.unpack_from(data, found[name])
+        own, _, other, *_ = SYMBOL.unpack_from(data, found[alias])
+        SYMBOL.pack_into(data, found[alias], own, STB_WEAK << 4 | info & 0xF, other, section, value, size)
+    with open(path, "wb") as sink:
+        sink.write(data)
 
 
 def main():
@@ -31,6 +60,7 @@ def main():
             sys.exit(f"{sys.executable} -m ziglang made no libraries of {target} (is ziglang installed?):\n{shown.stderr[-4000:]}")
         for name, path in files.items():
             shutil.copy(path, os.path.join(folder, name))
+    join_names(os.path.join(folder, "libc.so.6"))
     for name in files:
         if ".so." in name:
             os.symlink(name, os.path.join(folder, name[:name.index(".so.")] + ".so"))
