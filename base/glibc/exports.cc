@@ -1,7 +1,31 @@
 // The functions of later_functions.h by their names in glibc, for a program that is linked with an
 // older one (cmake/OldGlibc.cmake). They aren't in the program's dynamic symbols, so a library that
 // is loaded into it never sees them.
+#include <link.h>
+#include <sys/mman.h>
+#include <unistd.h>
+
 #include "base/glibc/later_functions.h"
+
+namespace {
+
+// An older loader can't unpack relocations (DT_RELR), so the program has a table of them, of 1.1
+// MB, which is read before this and never again. Its pages, which are the file's, leave this
+// process. If a loader doesn't add the program's address to the table's, the call fails.
+[[gnu::constructor]] void DropRelocations() {
+  uintptr_t table = 0;
+  uintptr_t size = 0;
+  for (const ElfW(Dyn)* entry = _DYNAMIC; entry->d_tag != DT_NULL; ++entry) {
+    if (entry->d_tag == DT_RELA) table = entry->d_un.d_ptr;
+    if (entry->d_tag == DT_RELASZ) size = entry->d_un.d_val;
+  }
+  const auto page = static_cast<uintptr_t>(getpagesize());
+  const uintptr_t begin = (table + page - 1) & ~(page - 1);
+  const uintptr_t end = (table + size) & ~(page - 1);
+  if (begin < end) madvise(reinterpret_cast<void*>(begin), end - begin, MADV_DONTNEED);
+}
+
+}  // namespace
 
 #pragma GCC visibility push(hidden)
 extern "C" {

@@ -12,6 +12,8 @@ from package_case import CACHE
 
 ROOTS = os.environ.get("DDPRUN_TEST_ROOTS", os.path.join(CACHE, "roots"))
 PACKAGES = ["python3", "python3-venv", "openssl", "iproute2", "procps"]
+# A name that only they know, as their name service finds it.
+OWN_NAME = "only-in-this-root"
 # The oldest has glibc 2.31 and Python 3.9, the newest 2.41 and 3.13.
 DEBIANS = ["bullseye", "bookworm", "trixie"]
 # $1: the root; $2: how many folders follow, which are mounted; then the command. `cd`: to where it was called, if that is there.
@@ -45,6 +47,8 @@ def make(name):
     if made.returncode != 0:
         shutil.rmtree(draft, ignore_errors=True)
         raise Missing(f"no Debian {name}: {made.stdout.strip().splitlines()[-1]}")
+    with open(os.path.join(draft, "etc", "hosts"), "w", encoding="ascii") as sink:
+        sink.write(f"127.0.0.1 localhost\n::1 localhost\n127.0.0.9 {OWN_NAME}\n")
     os.rename(draft, folder)
     return folder
 

@@ -6,6 +6,7 @@ import glob
 import os
 import re
 import shutil
+import statistics
 import subprocess
 import sys
 import unittest
@@ -28,7 +29,7 @@ COPIES = {"stdout", "stderr", "stdin", "in6addr_any", "__environ"}
 # Files of tests/e2e that need neither torch nor what is built in the tree. Between them: killed workers and agents, two nodes and
 # spares, signals, TLS and etcd over TLS, names, the page, doctor, warm starts, records, kernels without newer calls.
 SUITES = ("endpoint", "etcd", "programs", "restarts", "service_restart", "shell_limits", "signals",
-          "state_dir", "status", "tls", "warm")
+          "state_dir", "status ServicesPage.test_one_node_has_a_page_too", "tls", "warm")
 
 
 @unittest.skipUnless(os.access(BUILDER, os.X_OK), f"no scikit-build-core at {BUILDER}: scripts/setup installs it")
@@ -87,6 +88,15 @@ class Wheel(WheelCase):
 
 
 class OtherSystem(Wheel):
+    def test_names_are_the_systems(self):
+        folder = self.install()
+        words = [os.path.join(folder, "ddprun"), "--nnodes", "1", "--rdzv_backend", "c10d",
+                 "--rdzv_endpoint", f"{roots.OWN_NAME}:0", "--rdzv_conf", "join_timeout=1",
+                 "--no_python", "sh", "-c", "echo MASTER $MASTER_ADDR"]
+        self.assertIn(f"MASTER {roots.OWN_NAME}\n", self.inside(*words))
+        # Negative control: outside nobody knows that name.
+        self.assertIn(f"can't resolve host '{roots.OWN_NAME}'", self.output(*words, env=self.environment, status=1))
+
     def test_the_suites_of_whole_programs(self):
         folder = self.install()
         programs = self.path("programs")  # of this system, if the other one can run them
@@ -101,7 +111,8 @@ class OtherSystem(Wheel):
         ran = 0
         for suite in SUITES:
             with self.subTest(suite=suite):
-                text = self.inside(self.python, os.path.join(ROOT, "tests", "e2e", f"{suite}_test.py"), env=environment)
+                name, *cases = suite.split()
+                text = self.inside(self.python, os.path.join(ROOT, "tests", "e2e", f"{name}_test.py"), *cases, env=environment)
                 counts = re.search(r"^Ran (\d+) tests? in .*\n\nOK(?: \(skipped=(\d+)\))?$", text, re.MULTILINE)
                 self.assertTrue(counts, text)
                 ran += int(counts.group(1)) - int(counts.group(2) or 0)
@@ -161,6 +172,27 @@ class Contents(WheelCase):
         places = re.findall(r": ([0-9a-f]{16}) .* (_{0,2}environ)@", self.output("readelf", "--wide", "--dyn-syms", program))
         self.assertEqual({"environ", "_environ", "__environ"}, {name for _, name in places})
         self.assertEqual(1, len({place for place, _ in places}), places)
+
+    def resident_kb(self, program):
+        """Of an agent whose worker runs."""
+        with subprocess.Popen([program, "--standalone", "--no_python", "sh", "-c", "echo STARTED; read line"],
+                              stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
+                              env=self.environment) as agent:
+            self.assertEqual("STARTED\n", agent.stdout.readline())
+            with open(f"/proc/{agent.pid}/status", encoding="ascii") as status:
+                resident, = re.findall(r"^VmRSS:\s+(\d+) kB$", status.read(), re.MULTILINE)
+            agent.communicate("\n")
+        return int(resident)
+
+    def test_the_agent_is_no_larger(self):
+        """Without packed relocations, as an older loader needs it; without DropRelocations() it had a twelfth more."""
+        program = self.program()
+        os.chmod(program, 0o755)
+        here, release = (statistics.median(self.resident_kb(each) for _ in range(9))
+                         for each in (program, os.path.join(BUILD, "bin", "ddprun")))
+        print(f"summary: an agent of the wheel has {here / 1e3:.1f} MB resident, of the release build {release / 1e3:.1f}",
+              flush=True)
+        self.assertLess(here, 1.05 * release)
 
     def test_auditwheel_says_the_same(self):
         text = self.output(BUILDER, "-m", "auditwheel", "show", self.wheel)
