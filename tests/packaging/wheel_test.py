@@ -31,6 +31,9 @@ COPIES = {"stdout", "stderr", "stdin", "in6addr_any", "__environ"}
 SUITES = ("endpoint", "etcd", "programs", "restarts", "service_restart", "shell_limits", "signals",
           "state_dir", "status ServicesPage.test_one_node_has_a_page_too", "tls", "warm")
 
+# System calls that ddprun makes and RHEL 8's kernel lacks: pidfd_send_signal is of Linux 5.1, the others of 5.3, 5.3 and 5.9.
+NOT_IN_LINUX_4_18 = [f"{name}=ENOSYS" for name in ("pidfd_send_signal", "pidfd_open", "clone3", "close_range")]
+
 
 @unittest.skipUnless(os.access(BUILDER, os.X_OK), f"no scikit-build-core at {BUILDER}: scripts/setup installs it")
 class WheelCase(PackageCase):
@@ -76,7 +79,7 @@ class Wheel(WheelCase):
         outside = {**self.environment, "PATH": os.environ["PATH"]}
         self.assertIn(f"{self.path('venv')} False\n",
                       self.inside(os.path.join(folder, "ddprun"), "--standalone", script, env=outside))
-        self.assertRegex(self.inside("ddprun", "env"), r"^ddprun .*, glibc 2\.\d+\n")
+        self.assertRegex(self.inside("ddprun", "env"), r"^ddprun .*, glibc 2\.\d+")
         # A C++ exception, of the library that reads YAML.
         config = self.write("options.yaml", "nproc_per_node: [1\n")
         self.assertIn(f"error: {config}: line 2: end of sequence", self.inside("ddprun", "--config", config, script, status=2))
@@ -97,31 +100,45 @@ class OtherSystem(Wheel):
         # Negative control: outside nobody knows that name.
         self.assertIn(f"can't resolve host '{roots.OWN_NAME}'", self.output(*words, env=self.environment, status=1))
 
-    def test_the_suites_of_whole_programs(self):
-        folder = self.install()
+    def run_suites(self, suites, ddprun):
+        """How many cases of them ran; all must pass."""
         programs = self.path("programs")  # of this system, if the other one can run them
         os.mkdir(programs)
         for name in ("etcd", "etcdctl"):
             path = shutil.which(name)
-            if path and subprocess.run([*self.enter, path, "--version"], capture_output=True, check=False).returncode == 0:
+            if path:
                 shutil.copy(path, programs)
-        environment = {**self.environment, "PYTHONDONTWRITEBYTECODE": "1", "DDPRUN_BIN": os.path.join(folder, "ddprun"),
+                if subprocess.run([*self.enter, os.path.join(programs, name), "--version"], capture_output=True, check=False,
+                                  env={**self.environment, "ETCDCTL_API": "2"}).returncode != 0:
+                    os.unlink(os.path.join(programs, name))
+        environment = {**self.environment, "PYTHONDONTWRITEBYTECODE": "1", "DDPRUN_BIN": ddprun,
                        "PATH": os.pathsep.join([os.environ["PATH"], "/usr/sbin", "/sbin", programs]),
                        "DDPRUN_TEST_SLOWNESS": os.environ.get("DDPRUN_TEST_SLOWNESS", "1")}
         ran = 0
-        for suite in SUITES:
+        for suite in suites:
             with self.subTest(suite=suite):
                 name, *cases = suite.split()
                 text = self.inside(self.python, os.path.join(ROOT, "tests", "e2e", f"{name}_test.py"), *cases, env=environment)
                 counts = re.search(r"^Ran (\d+) tests? in .*\n\nOK(?: \(skipped=(\d+)\))?$", text, re.MULTILINE)
                 self.assertTrue(counts, text)
                 ran += int(counts.group(1)) - int(counts.group(2) or 0)
+        return ran
+
+    def test_the_suites_of_whole_programs(self):
+        ran = self.run_suites(SUITES, os.path.join(self.install(), "ddprun"))
         print(f"summary: {ran} cases of the suite e2e ran with the wheel on Debian {self.system}", flush=True)
-        self.assertGreater(ran, 80)
+        self.assertGreater(ran, 70)
 
 
 class Bullseye(OtherSystem):
     system = "bullseye"
+
+    def test_with_what_the_kernel_of_rhel_8_has(self):
+        seccomp = os.path.join(ROOT, "tests", "support", "seccomp.py")
+        ddprun = self.write("ddprun", f"#!/bin/sh\nexec {self.python} {seccomp} {' '.join(NOT_IN_LINUX_4_18)} -- "
+                            f"{os.path.join(self.install(), 'ddprun')} \"$@\"\n")
+        os.chmod(ddprun, 0o755)
+        self.assertGreater(self.run_suites(("programs", "restarts", "signals", "tls", "warm"), ddprun), 50)
 
 
 class Bookworm(OtherSystem):
