@@ -32,7 +32,7 @@ extern "C" {
 
 // glibc 2.32: whether the process has one thread. "No" is always right, and costs an atomic
 // operation where a plain one would do.
-char __libc_single_threaded = 0;
+char __libc_single_threaded = 0;  // NOLINT(bugprone-reserved-identifier)
 
 uint32_t arc4random() { return ddprun::glibc::Random(); }
 void arc4random_buf(void* buffer, size_t size) { ddprun::glibc::FillRandomly(buffer, size); }
