@@ -36,7 +36,7 @@ std::string PidfdAdvice(absl::string_view release) {
   std::pair<uint32_t, uint32_t> version;
   if (numbers.size() > 1 && absl::SimpleAtoi(numbers[0], &version.first) &&
       absl::SimpleAtoi(numbers[1], &version.second) && version < kFirstWithPidfds) {
-    return absl::StrCat("ddprun needs Linux 5.10 or newer, and this is Linux ", release);
+    return absl::StrCat("pidfds need Linux 5.4 or newer, and this is Linux ", release);
   }
   return absl::StrCat(
       "Linux ", release,

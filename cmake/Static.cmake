@@ -46,6 +46,11 @@ if(DDPRUN_STATIC)
   # libuv's and SQLite's archives need what their shared libraries bring along.
   set_property(TARGET PkgConfig::UV APPEND PROPERTY INTERFACE_LINK_LIBRARIES ${CMAKE_DL_LIBS} Threads::Threads)
   set_property(TARGET PkgConfig::SQLITE APPEND PROPERTY INTERFACE_LINK_LIBRARIES m Threads::Threads ${CMAKE_DL_LIBS})
+  # OpenSSL of Debian 13 compresses with zstd, that of Debian 12 does not.
+  find_library(DDPRUN_ZSTD libzstd.a)
+  if(DDPRUN_ZSTD)
+    set_property(TARGET OpenSSL::Crypto APPEND PROPERTY INTERFACE_LINK_LIBRARIES ${DDPRUN_ZSTD})
+  endif()
   # Programs of LibTorch, which has the shared one, mustn't have two.
   add_link_options("$<$<NOT:$<BOOL:$<TARGET_PROPERTY:DDPRUN_USES_TORCH>>>:-static-libstdc++;-static-libgcc>")
   add_link_options(-Wl,--gc-sections)  # of the archives' inline functions, half a megabyte

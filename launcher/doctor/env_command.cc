@@ -127,12 +127,12 @@ void DefineJob(JobArguments* target, OptionSet* options) {
 std::vector<std::string> JobWords(const JobArguments& arguments,
                                   const std::vector<std::string>& command) {
   std::vector<std::string> words;
-  for (const auto& [name, argument] : {std::make_pair("--nnodes=", &arguments.nnodes),
-                                       std::make_pair("--node_rank=", &arguments.node_rank),
-                                       std::make_pair("--rdzv_endpoint=", &arguments.rdzv_endpoint),
-                                       std::make_pair("--rdzv_id=", &arguments.rdzv_id),
-                                       std::make_pair("--master_addr=", &arguments.master_addr),
-                                       std::make_pair("--master_port=", &arguments.master_port)}) {
+  using Option = std::pair<const char*, const Argument*>;
+  for (const auto& [name, argument] :
+       {Option{"--nnodes=", &arguments.nnodes}, Option{"--node_rank=", &arguments.node_rank},
+        Option{"--rdzv_endpoint=", &arguments.rdzv_endpoint},
+        Option{"--rdzv_id=", &arguments.rdzv_id}, Option{"--master_addr=", &arguments.master_addr},
+        Option{"--master_port=", &arguments.master_port}}) {
     if (argument->given()) words.push_back(absl::StrCat(name, argument->text));
   }
   // The program that is running, wherever it is.

@@ -19,6 +19,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/fd.h"
+#include "base/glibc/later_functions.h"
 #include "base/null_terminated.h"
 
 namespace ddprun::launcher {
@@ -71,7 +72,7 @@ std::vector<cpu_set_t> CpuMask(const std::vector<uint32_t>& cpus) {
     Fail(prepared, Stage::kStderr, errno);
   }
   // All of ours are close-on-exec already; this is for what a library may have opened.
-  close_range(STDERR_FILENO + 1, UINT_MAX, CLOSE_RANGE_CLOEXEC);
+  glibc::CloseRange(STDERR_FILENO + 1, UINT_MAX, CLOSE_RANGE_CLOEXEC);
   if (prepared.inherited_fd >= 0) fcntl(prepared.inherited_fd, F_SETFD, 0);
   struct sigaction by_default {};
   by_default.sa_handler = SIG_DFL;

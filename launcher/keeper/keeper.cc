@@ -1,7 +1,6 @@
 #include "launcher/keeper/keeper.h"
 
 #include <fcntl.h>
-#include <linux/close_range.h>
 #include <sys/prctl.h>
 #include <sys/signalfd.h>
 #include <sys/syscall.h>
@@ -17,6 +16,7 @@
 
 #include "base/errno_status.h"
 #include "base/fd.h"
+#include "base/glibc/later_functions.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/keeper/agent_seat.h"
@@ -34,10 +34,10 @@ void KeepOnlyStandardStreamsAnd(std::vector<int> kept) {
   int first = STDERR_FILENO + 1;
   for (const int fd : kept) {
     if (fd < first) continue;
-    close_range(static_cast<unsigned>(first), static_cast<unsigned>(fd) - 1, 0);
+    glibc::CloseRange(static_cast<unsigned>(first), static_cast<unsigned>(fd) - 1, 0);
     first = fd + 1;
   }
-  close_range(static_cast<unsigned>(first), UINT_MAX, 0);
+  glibc::CloseRange(static_cast<unsigned>(first), UINT_MAX, 0);
   FillStandardStreams();
 }
 

@@ -115,12 +115,12 @@ void NativeStack::Read() {
 void NativeStack::Kill() {
   watch_.reset();
   if (tool_pid_ == 0) return;
-  if (pidfd_.valid()) {
-    syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
-    pollfd dead{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
-    poll(&dead, 1, kDyingMilliseconds);
-  }
-  waitpid(tool_pid_, nullptr, WNOHANG);
+  kill(tool_pid_, SIGKILL);  // it isn't reaped yet, so the number is its own
+  // Without pidfds (before Linux 5.3), its end is that of its output.
+  pollfd dead{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
+  if (!pidfd_.valid()) dead = {.fd = output_.get(), .events = 0, .revents = 0};
+  const bool is_dying = poll(&dead, 1, kDyingMilliseconds) == 1;
+  waitpid(tool_pid_, nullptr, is_dying ? 0 : WNOHANG);
   tool_pid_ = 0;
 }
 

@@ -7,7 +7,7 @@ ddprun_build_packages=(
   g++ cmake ninja-build pkg-config ccache mold git
   libgrpc++-dev libprotobuf-dev protobuf-compiler protobuf-compiler-grpc libabsl-dev
   libre2-dev libuv1-dev libhwloc-dev libyaml-cpp-dev nlohmann-json3-dev libspdlog-dev libfmt-dev zlib1g-dev
-  libdeflate-dev libevent-dev libsqlite3-dev libssl-dev
+  libdeflate-dev libevent-dev libsqlite3-dev libssl-dev libzstd-dev
   python3 python3-venv ca-certificates
 )
 # shellcheck disable=SC2034  # used by those that source this

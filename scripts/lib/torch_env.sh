@@ -20,6 +20,8 @@ ddprun_kubeflow_trainer_version=2.3.0
 ddprun_kubeflow_training_version=1.9.4
 ddprun_jsonpatch_version=1.47
 ddprun_scikit_build_version=1.1.2
+ddprun_ziglang_version=0.17.1 # as pyproject.toml says, which a plain "pip wheel" goes by
+ddprun_auditwheel_version=6.8.2
 ddprun_tensorboard_version=2.20.0
 ddprun_scikit_learn_version=1.5.2
 ddprun_digits_sha256=09f66e6debdee2cd2b5ae59e0d6abbb73fc2b0e0185d2e1957e9ebb51e23aa22
@@ -71,11 +73,14 @@ ensure_torch_version() {
     "torch==$1" "$numpy"
 }
 
-# What builds the wheel; the compiler and the libraries are Debian's.
+# What builds the wheel, and auditwheel, which checks its tag; the compiler and most libraries are Debian's. ziglang has the
+# symbols of other versions of glibc (cmake/OldGlibc.cmake).
 ensure_wheel_builder() {
-  make_environment py-wheel "scikit-build-core=$ddprun_scikit_build_version" \
-    "scikit-build-core $ddprun_scikit_build_version: 2 MB to download" \
-    "scikit-build-core==$ddprun_scikit_build_version"
+  local packages=(
+    "scikit-build-core==$ddprun_scikit_build_version" "ziglang==$ddprun_ziglang_version" "auditwheel==$ddprun_auditwheel_version"
+  )
+  make_environment py-wheel "${packages[*]}" \
+    "scikit-build-core $ddprun_scikit_build_version, ziglang and auditwheel: 100 MB to download, 450 MB on disk" "${packages[@]}"
 }
 
 # What makes a site of the documents.

@@ -136,6 +136,17 @@ class SystemCalls(ShellLimits):
                                                "sh", "-c", shell])
                 self.assertEqual(2, text.count("FINAL 1"), text)
 
+    def test_workers_inherit_no_descriptor(self):
+        """As torchrun's: nor if the kernel can't close them by one call (Linux 5.9, and CLOSE_RANGE_CLOEXEC 5.11)."""
+        worker = 'for fd in 0 1 2 7 8 9 77; do [ ! -e /proc/self/fd/$fd ] || echo "HAS $fd"; done; echo FINAL'
+        opened = ["bash", "-c", 'exec 8</dev/null 77</dev/null; exec "$@"', "bash"]
+        for refused in ([], ["close_range=ENOSYS"], ["close_range=EPERM"], ["close_range=EINVAL"]):
+            with self.subTest(refused=refused):
+                text = self.ddprun(["--standalone", "--no_python", "sh", "-c", worker],
+                                   before=[*opened, sys.executable, SECCOMP, *refused, "--"])
+                self.assertEqual(["HAS 0", "HAS 1", "HAS 2", "FINAL"],
+                                 [line for line in text.splitlines() if line.startswith(("HAS", "FINAL"))], text)
+
     def test_the_end_of_the_service_is_seen(self):
         """Without pidfds as with them."""
         shell = ("kill -KILL $(grep -l ddprun-service /proc/[0-9]*/comm | cut -d/ -f3 | while read pid; do "
@@ -154,8 +165,11 @@ class SystemCalls(ShellLimits):
         self.assertNotIn("[pidfd_refused]", self.ddprun(["doctor"], status=None))
 
     def test_a_filter_of_clone3_is_no_limit(self):
-        """torchrun gets no thread, either. Older glibc takes clone(2) itself where the kernel knows no clone3."""
+        """torchrun gets no thread, either. glibc takes clone(2) itself where the kernel knows no clone3; before 2.34, always."""
         script = self.bed.write("train.py", "print('FINAL', flush=True)\n")
+        if tuple(map(int, os.confstr("CS_GNU_LIBC_VERSION").split()[1].split("."))) < (2, 34):
+            self.assertIn("FINAL", self.filtered(["clone3=EPERM"], ["--standalone", script]))
+            return
         text = self.filtered(["clone3=EPERM"], ["--standalone", script], status=1)
         self.assertIn("a seccomp filter refuses clone3(2)", text)
         self.assertNotIn("ulimit -u", text)

@@ -37,9 +37,9 @@ class PackageCase(unittest.TestCase):
         self.assertEqual(status, result.returncode, f"{command}\n{result.stdout}")
         return result.stdout
 
-    def assert_trains(self, ddprun, **options):
-        """The first run of a new user."""
-        text = self.output(ddprun, "--standalone", "--nproc_per_node", "2", self.write("train.py", TRAIN), **options)
+    def assert_trains(self, *ddprun, **options):
+        """The first run of a new user, who calls it by these words."""
+        text = self.output(*ddprun, "--standalone", "--nproc_per_node", "2", self.write("train.py", TRAIN), **options)
         for rank in range(2):
             self.assertIn(f"rank {rank} of 2\n", text)
 

@@ -67,7 +67,7 @@ def observe():
     main = vars(sys.modules["__main__"])
     return {
         "main": {name: repr(main[name]).partition(" at 0x")[0] for name in sorted(main) if name.startswith("__")},
-        "argv": sys.argv, "orig_argv": sys.orig_argv, "path": sys.path, "flags": repr(sys.flags),
+        "argv": sys.argv, "orig_argv": getattr(sys, "orig_argv", None), "path": sys.path, "flags": repr(sys.flags),
         "environ": {name: value for name, value in sorted(os.environ.items()) if name not in (*OWN, "DDPRUN_WORKER_TAG")},
         "block": sorted(re.sub("[^:=]*/marks(?=:|$)", "MARKS", variable) for variable in block
                         if variable.partition("=")[0] not in (*OWN, "DDPRUN_WORKER_TAG")),

@@ -138,7 +138,7 @@ void CheckOtherLimits(const MachineFacts& facts, Findings* findings) {
 
 void CheckPidfds(const MachineFacts& facts, Findings* findings) {
   if (facts.why_no_pidfds.empty()) return;
-  std::vector<std::string> mend = {"uname -r  # 5.10 or newer: a seccomp filter is at work"};
+  std::vector<std::string> mend = {"uname -r  # 5.4 or newer: a seccomp filter is at work"};
   if (facts.container == "kubernetes") {
     mend.emplace_back("securityContext: {seccompProfile: {type: Unconfined}}");
   } else if (!facts.container.empty()) {

@@ -22,7 +22,7 @@ TEST(Pidfd, HoldsAProcess) {
 
 TEST(Pidfd, WhatRefusesThemIsAnOldKernelOrAFilter) {
   for (const char* old : {"4.18.0-553.el8_10.x86_64", "5.3.18-lp152", "3.10.0"}) {
-    EXPECT_THAT(PidfdAdvice(old), HasSubstr("ddprun needs Linux 5.10 or newer")) << old;
+    EXPECT_THAT(PidfdAdvice(old), HasSubstr("pidfds need Linux 5.4 or newer")) << old;
     EXPECT_THAT(PidfdAdvice(old), HasSubstr(old));
   }
   for (const char* recent : {"5.4.0-150-generic", "5.10.0", "6.1.0-18-amd64", "10.0", "odd"}) {
