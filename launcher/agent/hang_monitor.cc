@@ -16,7 +16,7 @@ namespace {
 
 constexpr size_t kFactTextMax = 480;
 // What a hung worker's restart may wait for its stack.
-constexpr absl::Duration kNativeStackLimit = absl::Seconds(2);
+constexpr absl::Duration kNativeStackLimit = absl::Seconds(4);
 // What a worker says of itself four times a second. Who says nothing holds the interpreter's lock.
 constexpr absl::Duration kWitnessFresh = absl::Milliseconds(1500);
 // What may have been no hang is given so much more time from then on.
@@ -62,10 +62,10 @@ HangMonitor::HangMonitor(EventLoop* loop, const LaunchPlan* plan, Hooks hooks)
       clock_(loop->Now()),
       timer_(std::make_unique<Timer>(loop, [this] { Look(); })) {
   if (plan_->hangs.hang_timeout == absl::ZeroDuration()) return;
-  Notify(
-      absl::StrCat("workers that mark no progress count as hung when they neither read nor write "
-                   "nor use the processor for ",
-                   absl::FormatDuration(plan_->hangs.hang_timeout), " (--hang_timeout)"));
+  Notify(absl::StrCat(
+      "a rank that holds up the others for ", absl::FormatDuration(plan_->hangs.hang_timeout),
+      " is ended; one whose steps aren't known counts as such when it has neither read "
+      "nor written nor used the processor for so long (--hang_timeout)"));
 }
 
 HangMonitor::~HangMonitor() = default;
@@ -299,7 +299,9 @@ void HangMonitor::Name(uint32_t local_rank, const std::string& evidence) {
   const std::string text =
       absl::StrCat("worker rank ", base_rank_ + local_rank, " (pid ", pid,
                    is_tied ? ") may hold" : ") holds", " up the job: ", evidence);
-  Notify(absl::StrCat(text, where.empty() ? "" : "; ", where, "; ", fate));
+  const bool said = absl::StartsWith(evidence, rendezvous::kStoppedEvidence);
+  const std::string more = said ? "SIGCONT continues it" : where;
+  Notify(absl::StrCat(text, more.empty() ? "" : "; ", more, "; ", fate));
   hooks_.record("hang_named",
                 {{"generation", absl::StrCat(generation_.value())},
                  {"local_rank", absl::StrCat(local_rank)},

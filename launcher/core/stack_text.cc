@@ -1,5 +1,7 @@
 #include "launcher/core/stack_text.h"
 
+#include <utility>
+
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
@@ -23,13 +25,16 @@ bool IsFunction(absl::string_view line) {
 
 std::string WithoutEmptyStacks(absl::string_view text) {
   std::string kept;
-  std::string thread;  // its line, until a function comes
+  std::string thread;  // its line and functions, until one with a name comes
+  bool is_named = false;
   for (const absl::string_view line : absl::StrSplit(text, '\n')) {
     if (absl::StartsWith(line, "Thread ")) {
       thread = absl::StrCat(line, "\n");
+      is_named = false;
     } else if (IsFunction(line)) {
-      absl::StrAppend(&kept, thread, line, "\n");
-      thread.clear();
+      absl::StrAppend(&thread, line, "\n");
+      is_named = is_named || !absl::StrContains(line, " in ?? ()");
+      if (is_named) kept.append(std::exchange(thread, ""));
     }
   }
   return kept;

@@ -8,7 +8,8 @@
 namespace ddprun::launcher {
 
 // What gdb's "thread apply all backtrace" or py-spy's "dump" wrote, without threads that have no
-// function under their line; "" = none has one, so that nobody takes a tool's greeting for a stack.
+// function of a known name under their line; "" = none has one, so that nobody takes a tool's
+// greeting for a stack.
 // Any bytes are fine; linear. Pure.
 std::string WithoutEmptyStacks(absl::string_view text);
 

@@ -39,15 +39,11 @@ std::vector<std::string> Command(pid_t pid, const std::string& search_path, std:
   }
   if (const std::string path = FindTool("gdb", search_path); !path.empty()) {
     *tool = "gdb";
-    return {path,
-            "--batch",
-            "-nx",
-            "-iex",
-            "set debuginfod enabled off",
-            "-p",
-            number,
-            "-ex",
-            "thread apply all backtrace 40"};
+    return {path, "--batch", "-nx", "-iex", "set debuginfod enabled off",
+            // LibTorch's symbols take 8 s to read; the program's own, which say more, and libc's,
+            // in which most wait, take one.
+            "-iex", "set auto-solib-add off", "-p", number, "-ex", "sharedlibrary libc\\.so\\.6",
+            "-ex", "thread apply all backtrace 40"};
   }
   return {};
 }

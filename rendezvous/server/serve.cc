@@ -9,6 +9,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/event_log.h"
@@ -48,8 +49,10 @@ void NotifyReady(const ServeConfig& config, const absl::StatusOr<int>& port, int
     return NotifyAgent(config, taken ? "taken" : "error", port.status().message());
   }
   if (port.ok()) {
-    Notify(absl::StrCat("rendezvous service on ", config.listen, *port == 0 ? "" : ", port ",
-                        *port == 0 ? "" : absl::StrCat(*port), "; Ctrl-C ends it"));
+    // Who asks for any port wants to know which one it is.
+    const bool any = *port != 0 && absl::EndsWith(config.listen, ":0");
+    Notify(absl::StrCat("rendezvous service on ", config.listen,
+                        any ? absl::StrCat(", port ", *port) : "", "; Ctrl-C ends it"));
   } else {
     Notify(absl::StrCat("error: --listen: ", port.status().message()));
   }

@@ -82,8 +82,9 @@ struct Families {
   Family gpu_used{"ddprun_gpu_memory_used_bytes", "Memory of the GPU that is in use."};
   Family gpu_total{"ddprun_gpu_memory_total_bytes", "Memory of the GPU."};
   Family gpu_lost{"ddprun_gpu_lost", "1: the GPU is lost to its driver and has no figures."};
-  Family node_lag{"ddprun_node_lag",
-                  "1: the node is slow or silent, by the rule of ddprun top; else absent."};
+  Family node_lag{
+      "ddprun_node_lag",
+      "1: the node holds up the job, is slow or silent, by the rule of ddprun top; else absent."};
   Family behind{"ddprun_worker_behind_steps", "Steps behind the furthest rank."};
   Family step{"ddprun_worker_step", "Step that the worker last marked."};
   Family phase{"ddprun_worker_phase_info", "What the worker last marked to be doing: always 1."};

@@ -114,7 +114,7 @@ with open(sys.argv[1], "a") as journal:
             os.sched_yield()
         late.signal(signal.SIGCONT)
         self.assert_status(1, late)
-        self.assertRegex(late.text(), r"(?s)to stdout\nTraceback.*ddprun: worker rank 0 .*exited with status 1")
+        self.assertRegex(late.text(), r"(?s)to stdout\nTraceback.*ddprun: worker rank 0 .*exited with code 1")
         self.assert_status(1, other)
 
     def test_two_pipes(self):

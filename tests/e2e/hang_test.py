@@ -74,7 +74,8 @@ class Marked(HangTestCase):
         self.bed.event("hang_over", rank="1", alive=[agent])
         self.assert_status(0, agent)
         text = agent.text()
-        self.assertRegex(text, r"worker rank 1 \(pid \d+\) holds up the job: stopped by a signal; others are at step \d+; it is ")
+        self.assertRegex(text, r"worker rank 1 \(pid \d+\) holds up the job: stopped by a signal; others are at step \d+; "
+                               r"SIGCONT continues it; it is ended")
         self.assertIn("it is ended if this lasts 10m (--hang_timeout)", text)
         self.assertRegex(text, r"worker rank 1 goes on after [\d.]+m?s")
 
@@ -145,7 +146,7 @@ class Unmarked(HangTestCase):
         hang = self.bed.event("hang", who="service", alive=[agent])
         self.assertIn("1", hang["ranks"].split(","))
         self.assert_goes_on(agent)
-        self.assertIn(f"count as hung when they neither read nor write nor use the processor for {0.5 * SLOW:g}s", agent.text())
+        self.assertIn(f"a rank that holds up the others for {0.5 * SLOW:g}s is ended; one whose steps aren't known", agent.text())
 
     def test_twin_without_it_nothing_is_watched(self):
         agent = self.start("unmarked", "1@100=read")

@@ -3,6 +3,7 @@
 
 import fcntl
 import os
+import shutil
 import sys
 import unittest
 
@@ -23,11 +24,11 @@ class SessionHang(BedTestCase):
         with open(fault, "w", encoding="utf-8") as sink:
             sink.write("forward 1 hold\n")
 
-    def start(self, backend):
-        return self.bed.run("ddprun", ["--nproc_per_node", 2, "--event_log", self.bed.events.path, "--no_python", PROBE, "live",
-                                       self.bed.journal.path, "--epochs", 1000000, "--batch_size", 2, "--learning_rate", 0.001,
-                                       "--lr_schedule", "constant", "--backend", backend],
-                            env={"SESSION_PROBE_WIDTH": "8"})
+    def start(self, backend, *options):
+        program = [PROBE, "live", self.bed.journal.path, "--epochs", 1000000, "--batch_size", 2, "--learning_rate", 0.001,
+                   "--lr_schedule", "constant", "--backend", backend]
+        launch = [*options, "--nproc_per_node", 2, "--event_log", self.bed.events.path, "--no_python"]
+        return self.bed.run("ddprun", [*launch, *program], env={"SESSION_PROBE_WIDTH": "8"})
 
     def named(self, backend):
         agent = self.start(backend)
@@ -36,6 +37,14 @@ class SessionHang(BedTestCase):
         # It may yet go on, and does.
         fcntl.flock(self.gate, fcntl.LOCK_UN)
         self.bed.event("hang_over", rank="1", alive=[agent])
+
+    def test_its_stack_has_names(self):
+        """LibTorch's symbols alone would take longer than a hung worker is let live."""
+        if shutil.which("gdb") is None:
+            self.skipTest("gdb isn't installed")
+        agent = self.start("auto", "--hang_timeout", 5)
+        self.assert_status(1, agent, 60 * SLOW)
+        self.assertRegex(agent.text(), r"(?m)^ +#[0-9]+ .*RunSession\(")
 
     def test_in_shared_memory(self):
         self.named("auto")

@@ -27,7 +27,7 @@ std::string DescribeEnd(const WorkerEnd& end) {
   }
   if (end.hung) return absl::StrCat("hangs: ", end.message);
   if (end.preflight) return "stopped the job in its preflight";
-  if (end.signal == 0) return absl::StrCat("exited with status ", end.exit_code);
+  if (end.signal == 0) return absl::StrCat("exited with code ", end.exit_code);
   return absl::StrCat("was killed by ", SignalName(end.signal),
                       end.core_dumped ? " (core dumped)" : "");
 }

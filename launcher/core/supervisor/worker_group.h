@@ -38,7 +38,7 @@ struct WorkerEnd {
   bool ok() const { return exit_code == 0 && signal == 0 && start_error.empty(); }
 };
 
-// For people: "was killed by SIGKILL", "exited with status 3", "could not be started: …".
+// For people: "was killed by SIGKILL", "exited with code 3", "could not be started: …".
 std::string DescribeEnd(const WorkerEnd& end);
 
 // What the group wants done to its processes.

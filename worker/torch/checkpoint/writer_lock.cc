@@ -107,9 +107,9 @@ absl::Status HeldByAnother(const std::string& directory, const Holder& holder) {
   return absl::FailedPreconditionError(absl::StrCat(
       "'", directory, "' has the checkpoints of another job: ", HolderWords(holder),
       ". Each of two jobs would delete the other's checkpoints and resume from them: give this one "
-      "another --output_dir (--checkpoint_dir), or end that one first; to begin with its "
-      "checkpoints, --resume_from '",
-      directory, "'"));
+      "another --output_dir (--checkpoint_dir), or end that one first; if its host is gone, remove "
+      "'",
+      directory, "/", kName, "'; to begin with its checkpoints, --resume_from '", directory, "'"));
 }
 
 }  // namespace

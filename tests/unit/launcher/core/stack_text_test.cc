@@ -26,6 +26,13 @@ TEST(WithoutEmptyStacks, OfGdb) {
             "?? ()\n");
 }
 
+// Symbols of libraries aren't read (native_stack.cc), in which many a thread has all its functions.
+TEST(WithoutEmptyStacks, NorThoseWithoutANameInThem) {
+  EXPECT_EQ(WithoutEmptyStacks("Thread 2 (LWP 8):\n#0  0x1 in ?? ()\n#1  0x2 in ?? ()\n"
+                               "Thread 1 (LWP 7):\n#0  0x3 in ?? ()\n#1  0x4 in Train ()\n"),
+            "Thread 1 (LWP 7):\n#0  0x3 in ?? ()\n#1  0x4 in Train ()\n");
+}
+
 TEST(WithoutEmptyStacks, AGreetingIsNoStack) {
   for (const char* text : {"", "\n", "Process 7: python3\nPython v3.11.2 (/usr/bin/python3.11)\n\n",
                            "Thread 1 (LWP 7):\n", "#", "ptrace: Operation not permitted.\n"}) {

@@ -205,7 +205,7 @@ TEST(WorkerGroupTest, WhoIsKeptCanBeDroppedOrDie) {
 }
 
 TEST(DescribeEndTest, Words) {
-  EXPECT_EQ(DescribeEnd(Ended(0, 0, 3)), "exited with status 3");
+  EXPECT_EQ(DescribeEnd(Ended(0, 0, 3)), "exited with code 3");
   EXPECT_EQ(DescribeEnd(Ended(0, 0, 0, SIGKILL)), "was killed by SIGKILL");
   WorkerEnd end = Ended(0, 0, 0, SIGSEGV);
   end.core_dumped = true;
