@@ -253,13 +253,12 @@ EndedJob EndedJobOf(const LaunchPlan& plan, const std::string& node_id, const Ex
   const Verdict verdict = exit.verdict.value_or(Verdict());
   const std::string why =
       !exit.why.empty() || exit.signal == 0 ? exit.why : SignalName(exit.signal);
+  const bool others_may_go_on = !exit.verdict.has_value() && exit.signal != 0 &&
+                                exit.status != kExitPreempted && plan.job.nodes_max > 1;
   const std::string left = why.empty() ? "" : absl::StrCat("this node left the job: ", why);
   return {.run_id = plan.job.run_id,
           .description = plan.job.description,
-          // The others may run on.
-          .outcome = exit.verdict.has_value() || exit.signal == 0 || exit.status == kExitPreempted
-                         ? OutcomeName(exit)
-                         : "left",
+          .outcome = others_may_go_on ? "left" : OutcomeName(exit),
           .status = exit.status,
           .reason = exit.verdict.has_value() ? verdict.reason : left,
           .rule = verdict.rule,

@@ -14,7 +14,7 @@ ELSEWHERE = {
     ("docs/EXAMPLES.md", "python3 examples"): "worker/examples_test::test_what_python_learned_helps",
     ("docs/STATUS.md", "ddprun top"): "e2e/top_test::test_it_follows_the_ranks_at_80_columns",
     ("docs/tutorials/cpp.md", "cmake -S"): "worker/install_test::test_the_tutorials_project_builds_and_runs",
-    ("docs/tutorials/cpp.md", "$PREFIX/bin/ddprun"): "worker/install_test::test_the_tutorials_project_builds_and_runs",
+    ("docs/tutorials/cpp.md", '"$PREFIX/bin/ddprun"'): "worker/install_test::test_the_tutorials_project_builds_and_runs",
     ("docs/tutorials/cpp.md", "cmake --build"): "worker/install_test::test_the_tutorials_project_builds_and_runs",
     ("docs/tutorials/slurm.md", "salloc"): "slurm/steps_test::test_one_task_a_node",  # in a step of a batch job
     ("docs/tutorials/slurm.md", "ddprun slurm --submit"): "slurm/script_test::test_submits_and_survives_a_node",

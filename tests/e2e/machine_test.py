@@ -177,7 +177,8 @@ class Doctor(MachineTestCase):
         result = self.ddprun(["doctor"], status=1, env=wrong)
         self.assertIn("error: GLOO_SOCKET_IFNAME=nonexistent0 names no interface", result.stdout)
         self.assertIn("    unset GLOO_SOCKET_IFNAME\n", result.stdout)
-        self.assertIn("    export NCCL_DEBUG=INFO\n", result.stdout)
+        self.assertIn("When communication hangs or fails: ddprun doctor --help says what to try.\n", result.stdout)
+        self.assertIn("    export NCCL_DEBUG=INFO\n", self.ddprun(["doctor", "--help"]).stdout)
         # The twin. What else this machine has is the same.
         self.assertNotIn("error: GLOO_SOCKET_IFNAME=", self.ddprun(["doctor"], status=None).stdout)
 
@@ -254,7 +255,7 @@ class Nodes(MachineTestCase):
         self.assertIn(f"error on {name}: GLOO_SOCKET_IFNAME=nonexistent0 names no interface", text)
         self.assertIn("    unset GLOO_SOCKET_IFNAME\n", text)
         self.assertIn(f"    9.8.7: {name}\n", text)
-        self.assertEqual(1, text.count("    export NCCL_DEBUG=INFO\n"))
+        self.assertEqual(1, text.count("ddprun doctor --help says what to try.\n"))
         self.assertRegex(text, r"exited with code 1: the nodes have [1-9]\d* errors?; the report")
 
     def test_doctor_says_once_what_all_have(self):

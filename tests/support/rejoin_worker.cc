@@ -3,12 +3,12 @@
 //
 //   rejoin_worker JOURNAL [plain[=RANK] | stubborn[=RANK] | child | parks | observes]…
 //
-// It writes a line into the journal as worker.py does, at its start and for each generation that it
-// rejoins, and says the same to stdout. `plain`: it (or who starts with this rank) asks for
-// nothing. `stubborn`: it is told that its generation is over, and doesn't let go of it. `child`:
-// it has a child process, which its line names. `parks`: it tells its agent that it can be started
-// ahead. `observes`: its lines have all that it sees of how it was started. SIGUSR1 ends it with 0,
-// SIGUSR2 with 3.
+// It says where it is to stdout, at its start and for each generation that it rejoins, and then
+// writes a line into the journal as worker.py does: who has read that may end it.
+// `plain`: it (or who starts with this rank) asks for nothing. `stubborn`: it is told that its
+// generation is over, and doesn't let go of it. `child`: it has a child process, which its line
+// names. `parks`: it tells its agent that it can be started ahead. `observes`: its lines have all
+// that it sees of how it was started. SIGUSR1 ends it with 0, SIGUSR2 with 3.
 #include <fcntl.h>
 #include <unistd.h>
 
@@ -59,15 +59,15 @@ class Worker {
     if (Wants("child")) child_ = Fork();
     if (Wants("parks") && !Ask(0)) return 1;
     for (;;) {
+      std::printf("rank %u in generation %llu\n", place_.rank(),
+                  static_cast<unsigned long long>(place_.generation()));
+      std::fflush(stdout);
       Write("worker", {{"generation", place_.generation()},
                        {"rank", place_.rank()},
                        {"world", place_.world_size()},
                        {"restart_count", place_.restart_count()},
                        {"child", child_},
                        {"seen", seen_}});
-      std::printf("rank %u in generation %llu\n", place_.rank(),
-                  static_cast<unsigned long long>(place_.generation()));
-      std::fflush(stdout);
       if (Wants("plain") || Wants(absl::StrCat("plain=", place_.rank()).c_str())) Stay();
       v1::GenerationEnd end;
       if (const grpc::Status status = Await(&end); !status.ok()) {

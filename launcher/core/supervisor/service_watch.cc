@@ -155,7 +155,7 @@ std::string ServiceWatch::WhyGivenUp() const {
 std::string ServiceWatch::WaitText(absl::Duration left) const {
   const bool is_etcd = absl::StartsWith(endpoint_, kEtcdEndpoint);
   const std::string where =
-      absl::StrCat(is_etcd ? "" : "the rendezvous service at ", endpoint_,
+      absl::StrCat("the rendezvous service ", is_etcd ? "by " : "at ", endpoint_,
                    last_error_.empty() ? "" : absl::StrCat(" (", last_error_, ")"));
   const std::string wait = absl::StrCat(
       "; trying for ", absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))), " more");

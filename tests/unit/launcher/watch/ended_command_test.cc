@@ -54,6 +54,12 @@ TEST(EndedText, WideHasTimesNodeAndRule) {
   EXPECT_THAT(text, HasSubstr(", generation 4, reported by node host0#4711\n"));
 }
 
+TEST(EndedText, OfANodeThatLeftTheJobMayGoOn) {
+  EndedJob job = Failed();
+  job.outcome = "left";
+  EXPECT_THAT(Text(job, StatusDetail::kPlain), HasSubstr("job job7: this node left it 3 min 0 s"));
+}
+
 TEST(EndedText, NamesAnotherMachine) {
   EXPECT_THAT(Text(Failed(), StatusDetail::kPlain, "login"), HasSubstr("job job7 on host0: "));
 }

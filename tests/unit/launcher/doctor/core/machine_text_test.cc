@@ -98,9 +98,10 @@ TEST(DoctorText, ShowsFindingsAndHints) {
   EXPECT_THAT(text, HasSubstr("\nnote: workers that crash leave no core file [core_files_off]\n"
                               "  where they crashed can't be seen afterwards\n"
                               "    ulimit -c unlimited  # in the shell that starts ddprun\n"));
-  EXPECT_THAT(text, HasSubstr("    export NCCL_DEBUG=INFO\n"));
-  EXPECT_THAT(text, HasSubstr("    export TORCH_DISTRIBUTED_DEBUG=DETAIL\n"));
-  EXPECT_THAT(text, EndsWith("\n0 errors, 0 warnings, 1 note\n"));
+  EXPECT_THAT(text, EndsWith("\n0 errors, 0 warnings, 1 note\nWhen communication hangs or fails: "
+                             "ddprun doctor --help says what to try.\n"));
+  EXPECT_THAT(DebuggingHintsText(), HasSubstr("    export NCCL_DEBUG=INFO\n"));
+  EXPECT_THAT(DebuggingHintsText(), HasSubstr("    export TORCH_DISTRIBUTED_DEBUG=DETAIL\n"));
 }
 
 }  // namespace
