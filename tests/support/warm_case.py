@@ -168,9 +168,15 @@ class KilledAtRandom(WarmTestCase):
                 sizes = self.sizes(agent)
         lines = self.whole(agent)
         self.assertEqual(3, len(self.children()), f"two workers, and one that waits; seed {seed}")
-        for name, size in self.sizes(agent).items():
-            more = 4 if "descriptors" in name else 1024 * (2 + FREED_MB)
-            self.assertLess(size, sizes[name] + more, f"{name} grows; seed {seed}")
+        more = {name: 4 if "descriptors" in name else 1024 * (2 + FREED_MB) for name in sizes}
+
+        def grown():
+            return {name: size for name, size in self.sizes(agent).items() if size >= sizes[name] + more[name]}
+        for _ in range(100):  # what a start or an end has open for a moment goes; what has leaked stays
+            if not grown():
+                break
+            select.select([agent.pidfd], [], [], 0.05)
+        self.assertEqual({}, grown(), f"more than {sizes}; seed {seed}")
         warm = [line["warm"] for line in self.bed.events.find("worker_started")]
         self.assertGreater(sum(warm), 0.8 * len(warm), f"seed {seed}")
         self.bed.finish(lines)
