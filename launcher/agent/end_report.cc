@@ -227,8 +227,8 @@ void ReportEnd(const LaunchPlan& plan, const Exit& exit) {
       .entry_point = plan.entry_point, .time_zone = absl::LocalTimeZone(), .stopped = exit.stopped};
   if (!verdict.failures.empty()) {
     options.advice = Advisor::Known().Advise(verdict.failures.front());
-    // Who reads this in a terminal of the failed worker's machine needs no ssh to it; output that
-    // goes to a file, a scheduler's among others, is read elsewhere.
+    // A reader at a terminal of the failed worker's machine needs no ssh to it; a file, such as a
+    // scheduler's output, may be read on any machine.
     const bool here = verdict.failures.front().hostname == Hostname();
     if (here && options.advice.has_value() && isatty(STDERR_FILENO) == 1) {
       options.advice->next = WithoutSsh(options.advice->next);

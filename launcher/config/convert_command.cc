@@ -217,8 +217,7 @@ bool IsPath(absl::string_view word) {
 absl::string_view NothingFound(absl::string_view text) {
   if (absl::StrContains(text, "accelerate launch")) {
     return "a line of accelerate launch isn't translated; ddprun takes the file of accelerate "
-           "config "
-           "as it is: ddprun --config FILE SCRIPT ARGUMENTS (the file is by default "
+           "config as it is: ddprun --config FILE SCRIPT ARGUMENTS (the file is by default "
            "~/.cache/huggingface/accelerate/default_config.yaml), or without a file: "
            "ddprun --nproc_per_node N SCRIPT ARGUMENTS (docs/tutorials/from-accelerate.md)";
   }
@@ -285,12 +284,11 @@ absl::StatusOr<Conversion> ConvertFile(const std::string& path, const Host& host
     const absl::StatusOr<YamlNode> document = ReadYaml(*text);
     if (document.ok() && document->kind == YamlNode::Kind::kMap) {
       if (document->Find("apiVersion") != nullptr) {
-        return PlanError(
-            absl::StrCat(Shown(path, kShownMax),
-                         ": is a manifest of Kubernetes, in which only the word torchrun changes "
-                         "to ddprun; what "
-                         "the variables of a Job, a JobSet or a PyTorchJob say is read as it is "
-                         "(docs/tutorials/kubernetes.md)"));
+        return PlanError(absl::StrCat(
+            Shown(path, kShownMax),
+            ": is a manifest of Kubernetes, in which only the word torchrun changes "
+            "to ddprun; what the variables of a Job, a JobSet or a PyTorchJob say is read as it is "
+            "(docs/tutorials/kubernetes.md)"));
       }
       return ConvertAccelerate({.text = path, .source = "convert"}, host);
     }

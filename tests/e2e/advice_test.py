@@ -106,7 +106,7 @@ class PlainPrograms(AdviceTestCase):
         self.assert_advised("memory_error", "bytearray(1 << 50)\n")
 
     def test_in_a_terminal_of_the_same_machine(self):
-        """Who sits there needs no ssh; whoever reads a file may sit anywhere."""
+        """A reader at that terminal needs no ssh; a file may be read on any machine."""
         script = self.bed.write("train.py", "bytearray(1 << 50)\n")
         master, terminal = os.openpty()
         agent = self.bed.run("ddprun", [script], stdin=subprocess.DEVNULL, stdout=terminal, stderr=terminal)

@@ -98,7 +98,7 @@ class InstallTest(unittest.TestCase):
                 command, *lines = text.splitlines()
                 outputs.append(self.run_command("bash", "-c", command.removeprefix("$ "), env=environment))
                 if "--install" in command:
-                    # Whoever uses it has it elsewhere, under another account.
+                    # Users move the package, and have another HOME.
                     os.rename(self.path("a prefix"), self.path("the prefix"))
                     environment |= {"PREFIX": self.path("the prefix"), "HOME": self.path("home")}
                 self.assertLessEqual(set(lines), set(outputs[-1].splitlines()), outputs[-1])

@@ -27,7 +27,7 @@ constexpr const char* kNoName = "none";
 // then are the milliseconds in which the kernel takes a killed process' memory apart.
 constexpr int kLongestEndMilliseconds = 5000;
 
-// What the file says of who has the lock.
+// The holder of the lock, as the file names it.
 struct Holder {
   std::string run_id;
   std::string host;

@@ -52,7 +52,7 @@ TEST(NoteLag, WhoWasHeardEarlierHasGoneOnSince) {
   EXPECT_EQ(Lags(job), (std::vector<std::string>{"", "behind"}));
 }
 
-// Whoever is not heard any more is behind, and nobody is measured by where it might be.
+// A silent node is behind, and no rank is compared with the step that it may have reached since.
 TEST(NoteLag, ASilentNodeStandsWhereItWasHeard) {
   v1::JobStatus job;
   AddNode(100'000, {500}, &job);
