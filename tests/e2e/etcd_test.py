@@ -412,12 +412,23 @@ class Members(OwnEtcd):
         for index in range(3):
             self.etcd.kill(index)
         self.bed.event("service_gone", alive=nodes)
+        self.check_status_of_the_named_etcd_alone()
         for index in range(3):
             self.etcd.start(index)
         back = self.bed.event("recovered", alive=nodes)
         self.assertEqual(("2", "0"), (back["back"], back["gone"]))
         self.assert_one_generation()
         self.end(workers, nodes)
+
+    def check_status_of_the_named_etcd_alone(self):
+        """While none answers, the nodes that have no service are shown: those of the etcd that was asked for."""
+        port, nobody = silent_port()
+        with nobody:
+            for endpoints, status, shown in ((self.etcd.endpoints, 0, True), (f"127.0.0.1:{port}", 1, False)):
+                asker = self.bed.run(f"status{status}", ["status", "--rdzv_backend", "etcd", "--rdzv_endpoint", endpoints,
+                                                         "--timeout", 1])
+                self.assert_status(status, asker)
+                self.assertEqual(shown, self.run_id in asker.text(), asker.text())
 
     def test_users_and_passwords(self):
         self.etcd.add_user("train", "pass", "/ddprun/")

@@ -79,6 +79,14 @@ TEST(ConvertLine, AcceleratesLineIsNamed) {
   EXPECT_THAT(exit.text, HasSubstr("ddprun --config FILE SCRIPT"));
 }
 
+TEST(ConvertLine, AKubernetesManifestIsNamed) {
+  const FakeHost host = HostWith("job.yaml", "apiVersion: batch/v1\nkind: Job\n");
+  const ExitNow exit = ExitOf(Parse({"convert", "job.yaml"}, {}, host));
+  EXPECT_EQ(exit.status, 1);
+  EXPECT_THAT(exit.text, HasSubstr("job.yaml: is a manifest of Kubernetes"));
+  EXPECT_THAT(exit.text, HasSubstr("only the word torchrun changes to ddprun"));
+}
+
 TEST(ConvertLine, WhatHasNoEffectIsTold) {
   const Conversion line = Converted({"torchrun", "--monitor-interval", "5", "train.py"});
   EXPECT_EQ(line.text, "ddprun train.py\n");
