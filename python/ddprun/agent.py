@@ -1,0 +1,206 @@
+"""A worker's calls to the agent of its node (docs/PROTOCOL.md, "Workers and their agent"). Nothing but the standard library."""
+
+import collections
+import os
+import threading
+
+from ddprun import grpc_channel
+from ddprun.grpc_channel import RpcError, read_varint, varint
+
+__all__ = ["Agent", "Assignment", "RpcError", "Store"]
+
+_SERVICE = "/ddprun.agent.v1.Agent/"
+# An agent answers a wait that ran out by itself; this is for one that hangs (W2's waits, and some).
+_MARGIN = 20.0
+_MILLISECONDS_MAX = (1 << 32) - 1
+_ASSIGNMENT = {1: "generation", 2: "rank", 3: "local_rank", 4: "world_size", 5: "local_world_size", 6: "group_rank",
+               7: "group_world_size", 8: "restart_count", 9: "max_restarts", 10: "run_id", 11: "master_addr", 12: "master_port",
+               13: "node_address"}
+_TEXTS = ("run_id", "master_addr", "node_address")
+
+
+class Assignment(collections.namedtuple("Assignment", list(_ASSIGNMENT.values()))):
+    """A worker's place in a generation: what the environment of a worker that is started says."""
+
+    __slots__ = ()
+
+    def export(self):
+        """Puts the place into this process' environment, where the program may look for it again."""
+        os.environ.update({
+            "RANK": str(self.rank), "WORLD_SIZE": str(self.world_size), "LOCAL_RANK": str(self.local_rank),
+            "LOCAL_WORLD_SIZE": str(self.local_world_size), "GROUP_RANK": str(self.group_rank),
+            "GROUP_WORLD_SIZE": str(self.group_world_size), "MASTER_ADDR": self.master_addr,
+            "MASTER_PORT": str(self.master_port), "TORCHELASTIC_RESTART_COUNT": str(self.restart_count),
+            "DDPRUN_GENERATION": str(self.generation)})
+
+
+def _field(number, value):
+    """A field of a Protobuf message: a text, bytes or a number that isn't negative."""
+    if isinstance(value, str):
+        value = value.encode()
+    if isinstance(value, bytes):
+        return varint(number << 3 | 2) + varint(len(value)) + value
+    return varint(number << 3) + varint(value)
+
+
+def _fields(data):
+    """[(number, int or bytes)] of a message, in order. Unknown ones do no harm."""
+    found, at = [], 0
+    while at < len(data):
+        key, at = read_varint(data, at)
+        kind = key & 7
+        if kind == 0:
+            value, at = read_varint(data, at)
+        elif kind == 2:
+            size, at = read_varint(data, at)
+            value, at = data[at:at + size], at + size
+        elif kind in (1, 5):
+            size = 8 if kind == 1 else 4
+            value, at = data[at:at + size], at + size
+        else:
+            raise ValueError(f"wire type {kind}")
+        if at > len(data):
+            raise ValueError("a field that is cut off")
+        found.append((key >> 3, value))
+    return found
+
+
+def _milliseconds(seconds):
+    return min(max(int(-(-seconds * 1000 // 1)), 0), _MILLISECONDS_MAX)
+
+
+class Agent:
+    """The agent at a unix socket. Threads: any; a call that waits keeps none of the others waiting."""
+
+    def __init__(self, path, run_id, local_rank):
+        self._path, self._run_id, self._local_rank = path, run_id, local_rank
+        self._lock = threading.Lock()
+        self._idle = []
+        self._pid = os.getpid()
+
+    @classmethod
+    def of_environment(cls):
+        """The agent that has started this process, or None."""
+        path = os.environ.get("DDPRUN_AGENT", "")
+        rank = os.environ.get("LOCAL_RANK", "")
+        if not path or not rank.isdigit():
+            return None
+        return cls(path, os.environ.get("TORCHELASTIC_RUN_ID", ""), int(rank))
+
+    def assignment(self, after, seconds):
+        """Waits for this worker's place in a generation newer than `after`, and lets go of `after`.
+
+        RpcError: DEADLINE_EXCEEDED: there is none within `seconds`; ABORTED: the job is over.
+        """
+        request = _field(1, self._local_rank) + _field(2, after) + _field(3, _milliseconds(seconds))
+        reply = self._call("GetAssignment", request, seconds)
+        values = dict.fromkeys(_ASSIGNMENT.values(), 0)
+        values.update(dict.fromkeys(_TEXTS, ""))
+        for number, value in reply:
+            name = _ASSIGNMENT.get(number)
+            if name is not None and isinstance(value, bytes) == (name in _TEXTS):
+                values[name] = value.decode("utf-8", "replace") if name in _TEXTS else value
+        place = Assignment(**values)
+        if place.generation == 0 or place.rank >= place.world_size or place.local_rank != self._local_rank:
+            raise RpcError(grpc_channel.INTERNAL, f"the agent's assignment contradicts itself: {place}")
+        return place
+
+    def await_generation_end(self, generation):
+        """Waits for the end of a generation that this worker takes part in; returns why it ended.
+
+        From the call on, the worker isn't stopped at that end, but goes on in its process (docs/PROTOCOL.md, W10).
+        RpcError: ABORTED: the job is over; FAILED_PRECONDITION: the worker is being stopped already.
+        """
+        reply = self._call("AwaitGenerationEnd", _field(1, self._local_rank) + _field(2, generation), None)
+        return b"".join(value for number, value in reply if number == 1).decode("utf-8", "replace")
+
+    def store(self, generation):
+        return Store(self, generation)
+
+    def operate(self, generation, number, operation, seconds):
+        """One operation on a generation's store; the reply's fields."""
+        request = _field(1, generation) + _field(2, self._run_id) + _field(number, operation)
+        return self._call("Store", request, seconds)
+
+    def _call(self, method, request, seconds):
+        channel = self._channel()
+        try:
+            return _fields(channel.call(_SERVICE + method, request, None if seconds is None else seconds + _MARGIN))
+        except RpcError as error:
+            raise RpcError(error.code, f"{method} at the agent '{self._path}' failed: {error.text}") from None
+        except (ValueError, IndexError) as error:
+            raise RpcError(grpc_channel.INTERNAL, f"{method} at the agent '{self._path}': a malformed reply: {error}") from None
+        finally:
+            self._give_back(channel)
+
+    def _channel(self):
+        """A connection that has no call: an idle one, or a new one."""
+        with self._lock:
+            if self._pid != os.getpid():  # a forked child: its parent's connections are not its own
+                self._idle, self._pid = [], os.getpid()
+            while self._idle:
+                channel = self._idle.pop()
+                if channel.is_open():
+                    return channel
+                channel.release()
+        return grpc_channel.Channel(self._path)
+
+    def _give_back(self, channel):
+        if not channel.is_open():
+            channel.release()
+            return
+        with self._lock:
+            self._idle.append(channel)
+
+
+class Store:
+    """The key-value store of one generation (docs/PROTOCOL.md, W5). Keys are texts or bytes, values bytes. Threads: any.
+
+    RpcError: ABORTED: the generation is over; DEADLINE_EXCEEDED: a key did not appear in time; the text names it.
+    """
+
+    def __init__(self, agent, generation):
+        self._agent, self.generation = agent, generation
+
+    def set(self, key, value):
+        self._operate(10, _field(1, key) + _field(2, value))
+
+    def gather(self, keys, seconds, key="", value=b""):
+        """Sets `key`, if one is given, and returns the values of `keys` as soon as all are there."""
+        message = (_field(1, key) + _field(2, value) if key else b"") + b"".join(_field(3, one) for one in keys)
+        reply = self._operate(18, message + _field(4, _milliseconds(seconds)), seconds)
+        values = [one for number, one in reply if number == 4]
+        if len(values) != len(keys):
+            raise RpcError(grpc_channel.INTERNAL, f"the agent answered {len(values)} values for {len(keys)} keys of the store")
+        return values
+
+    def wait(self, keys, seconds):
+        self._operate(12, b"".join(_field(1, key) for key in keys) + _field(2, _milliseconds(seconds)), seconds)
+
+    def add(self, key, amount):
+        """The new number. Numbers are signed, of 64 bits."""
+        number = self._number(2, self._operate(13, _field(1, key) + _field(2, amount % (1 << 64))))
+        return number - (1 << 64) if number >= 1 << 63 else number
+
+    def check(self, keys):
+        """Whether all keys are there."""
+        return bool(self._number(3, self._operate(14, b"".join(_field(1, key) for key in keys))))
+
+    def delete(self, key):
+        """Whether the key was there."""
+        return bool(self._number(3, self._operate(15, _field(1, key))))
+
+    def compare_set(self, key, expected, desired):
+        """The value that is there then, or `expected` if there is none."""
+        reply = self._operate(16, _field(1, key) + _field(2, expected) + _field(3, desired))
+        return next((value for number, value in reply if number == 1), b"")
+
+    def count(self):
+        return self._number(2, self._operate(17, b""))
+
+    def _operate(self, number, operation, seconds=0.0):
+        return self._agent.operate(self.generation, number, operation, seconds)
+
+    @staticmethod
+    def _number(which, reply):
+        return next((value for number, value in reply if number == which and isinstance(value, int)), 0)

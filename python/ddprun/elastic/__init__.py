@@ -1,0 +1,70 @@
+"""Training that goes on in its processes when a peer is lost (docs/ELASTIC.md). Needs torch.
+
+    from ddprun import elastic
+
+    elastic.init_process_group()                            # in place of dist.init_process_group()
+    sampler = elastic.ElasticSampler(data, global_batch=256)
+    loader = DataLoader(data, batch_sampler=sampler)
+    session = elastic.Session(model, optimizer, scheduler, sampler=sampler)
+    while sampler.epoch < epochs:
+        for batch in session.batches(loader):               # the loop's body stays as it is
+            loss_of(model, batch).backward()
+            optimizer.step()
+            optimizer.zero_grad()
+"""
+
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+
+from ddprun.data import ElasticSampler
+from ddprun.elastic import groups as _groups
+from ddprun.elastic import reducer as _reducer
+from ddprun.elastic.membership import Membership as _Membership
+from ddprun.elastic.membership import say as _say
+from ddprun.elastic.session import Session as _Session
+from ddprun.elastic.store import PeerError
+
+__all__ = ["ElasticSampler", "PeerError", "Session", "init_process_group"]
+
+_membership = None
+
+
+def init_process_group(backend=None, timeout=timedelta(minutes=30), **named):
+    """torch.distributed.init_process_group(), with a group that outlives the loss of a peer.
+
+    backend: "gloo", or None, which is that where there is no GPU. With others, under another launcher, and with a version of torch
+    that lacks something, the group is torch's own, and a failure restarts all processes. named: torch's own arguments.
+    """
+    global _membership
+    membership = _Membership.of_environment()
+    why = _obstacle(backend, named)
+    if membership is None or why:
+        if membership is not None:
+            _say(f"{why}: a failure restarts all processes")
+        return dist.init_process_group(backend, timeout=timeout, **named)
+    membership.prepare(timeout)
+    membership.arrive()
+    dist.init_process_group(_groups.NAME, store=_groups.groups.store, rank=membership.rank, world_size=membership.size,
+                            timeout=timeout)
+    _membership = membership
+
+
+def _obstacle(backend, named):
+    """Why the group can't outlive a failure; "" = it can."""
+    missing = [*_groups.missing_parts(), *_reducer.missing_parts()]
+    if missing:
+        return f"torch {torch.__version__} lacks {', '.join(missing)}"
+    if backend not in (None, "gloo") or backend is None and torch.cuda.is_available():
+        return f"groups of {backend or 'nccl'} can't be renewed yet, only Gloo's"
+    if named:
+        return f"a group with {', '.join(named)} isn't ddprun's"
+    return ""
+
+
+class Session(_Session):
+    __doc__ = _Session.__doc__
+
+    def __init__(self, model, optimizer, scheduler=None, scaler=None, *, sampler, extra=None):
+        super().__init__(model, optimizer, scheduler, scaler, sampler=sampler, extra=extra, membership=_membership)

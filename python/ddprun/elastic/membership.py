@@ -1,0 +1,127 @@
+"""This process' place in the job, generation by generation (docs/PROTOCOL.md, W10).
+
+A worker that goes on in its process, a *survivor*, and one that was started in a lost one's place, a *newcomer*, meet like this:
+
+    survivor, in a thread                    survivor, in its loop           newcomer
+    AwaitGenerationEnd(1) returns
+    shuts down the groups' connections  ->   the step fails
+    GetAssignment(after 1): let go
+    ... returns generation 2            ->   Gather "hello": kept      <->   Gather "hello": new, in init_process_group
+                                                                             a peer was kept: groups that stand in
+                                                                             the script sets itself up
+                                             Gather "note"             <->   Gather "note", in Session()
+                                             groups, reducer, state    <->   groups, reducer, state
+
+The thread lets go of a generation by itself, so a program that is busy for minutes between two steps, with a checkpoint or an
+evaluation of its own, is not taken for one that hangs.
+"""
+
+import os
+import sys
+import threading
+
+from ddprun import grpc_channel
+from ddprun.agent import Agent, RpcError
+from ddprun.elastic.groups import Over, groups, register
+from ddprun.elastic.store import AgentStore, PeerError
+
+# The agent answers each in so long, and is asked again.
+_ASK_SECONDS = 600.0
+_KEPT, _NEW = b"kept", b"new"
+
+
+class Membership:
+    """Of a process that ddprun has started."""
+
+    def __init__(self, agent, generation, rank, size):
+        self._agent = agent
+        self.generation, self.rank, self.size = generation, rank, size
+        self.is_newcomer = False  # peers were kept, and this process has nothing of theirs yet
+        self._watched = self._greeted = 0  # generations
+
+    @classmethod
+    def of_environment(cls):
+        """None: no ddprun has started this process."""
+        agent = Agent.of_environment()
+        generation = os.environ.get("DDPRUN_GENERATION", "0")
+        if agent is None or not generation.isdigit() or int(generation) == 0:
+            return None
+        return cls(agent, int(generation), int(os.environ["RANK"]), int(os.environ["WORLD_SIZE"]))
+
+    @property
+    def over(self):
+        return groups.over
+
+    def prepare(self, timeout):
+        """Has groups made over the agent's store. timeout: of their collectives."""
+        groups.over, groups.timeout = Over(), timeout
+        groups.store = AgentStore(self._agent.store(self.generation), timeout)
+        register()
+
+    def arrive(self):
+        """Before the first group is made: finds out whether there are survivors, which don't set themselves up."""
+        if self.generation > 1:
+            self.is_newcomer = _KEPT in self._hello(_NEW)
+            groups.stands_in = self.is_newcomer
+        if self.is_newcomer:
+            self.watch()  # what it sets up alone is of use in a later generation, too
+
+    def watch(self):
+        """From now on this process goes on when its generation ends."""
+        if self._watched != self.generation:
+            self._watched = self.generation
+            threading.Thread(target=self._await_end, args=(groups.over, self.generation), name="ddprun generation",
+                             daemon=True).start()
+
+    def rejoin(self, note):
+        """Takes its place in the next generation if this one is over, meets the others, and has the groups made anew.
+
+        note: bytes. Returns everybody's notes, by rank. PeerError: the generation has ended again: once more. RpcError, or another
+        error: for good.
+        """
+        if self.over.why:
+            self._take_place()
+        self.watch()
+        self._hello(_KEPT)
+        names = [f"ddprun/note{rank}" for rank in range(self.size)]
+        notes = groups.store.gather(names[self.rank], note, names)
+        groups.stands_in = False
+        groups.reform(self.rank, self.size)
+        self.is_newcomer = False
+        return notes
+
+    def _take_place(self):
+        self.over.wait(lambda over: over.place is not None or over.fatal)
+        if self.over.fatal:
+            raise RuntimeError(f"the job doesn't go on with this process: {self.over.why}")
+        place = self.over.place
+        place.export()
+        self.generation, self.rank, self.size = place.generation, place.rank, place.world_size
+        groups.over = Over()
+        groups.store.move_to(self._agent.store(place.generation))
+
+    def _hello(self, what):
+        if self.generation in (1, self._greeted):
+            return []
+        self._greeted = self.generation
+        names = [f"ddprun/hello{rank}" for rank in range(self.size)]
+        return groups.store.gather(names[self.rank], what, names)
+
+    def _await_end(self, over, generation):
+        try:
+            over.tell(self._agent.await_generation_end(generation))
+            while over.place is None:
+                try:
+                    over.follow(self._agent.assignment(generation, _ASK_SECONDS))
+                except RpcError as error:
+                    if error.code != grpc_channel.DEADLINE_EXCEEDED:
+                        raise
+        except RpcError as error:
+            # The job is over, this process is being stopped already, or the agent has gone, which ends its workers.
+            over.tell(error.text, fatal=True)
+
+
+def say(text):
+    """A line for people, once for the job."""
+    if os.environ.get("RANK", "0") == "0":
+        print(f"ddprun.elastic: {text}", file=sys.stderr, flush=True)

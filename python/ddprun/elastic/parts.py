@@ -1,0 +1,164 @@
+"""What a Session keeps through failures: models, optimizers, schedulers, scaler, the place in the data."""
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+
+from ddprun.data import ElasticSampler
+from ddprun.elastic import reducer
+from ddprun.elastic.transfer import copied
+
+_BUCKET_BYTES = 250 << 20  # of a broadcast of buffers, as DDP has it
+
+
+def _several(value):
+    """None, one thing or several, as a list."""
+    return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
+
+
+def _checked(kind, things, methods, what):
+    for thing in things:
+        if not (isinstance(thing, kind) if kind else all(hasattr(thing, method) for method in methods)):
+            raise TypeError(f"{what}, not {type(thing).__name__}")
+    return things
+
+
+class Parts:
+    """Of one rank. A *step* is from one update of the parameters to the next; begin() and what follows are of the one under way."""
+
+    def __init__(self, model, optimizer, scheduler, scaler, sampler, extra):
+        self.models = _checked(DistributedDataParallel, _several(model), (), "elastic.Session keeps models that "
+                               "DistributedDataParallel wraps (torch.compile goes inside of it)")
+        self.optimizers = _checked(torch.optim.Optimizer, _several(optimizer), (), "elastic.Session steps with optimizers of torch's")
+        for one in self.optimizers:
+            if isinstance(one, torch.optim.LBFGS):
+                raise TypeError("elastic.Session can't repeat a step of LBFGS, which changes parameters many times within one step: "
+                                "train it without a Session, with restarts from checkpoints")
+        if not self.models or not self.optimizers:
+            raise TypeError("elastic.Session needs a model and an optimizer")
+        states = ("state_dict", "load_state_dict")
+        self.schedulers = _checked(None, _several(scheduler), states, "a scheduler has state_dict() and load_state_dict()")
+        self.scalers = _checked(None, _several(scaler), states, "a scaler has state_dict() and load_state_dict()")
+        self.sampler = _checked(ElasticSampler, [sampler], (), "elastic.Session needs sampler=, an ElasticSampler (docs/DATA.md), which "
+                                "knows the place in the data")[0]
+        self.extra = dict(extra or {})
+        _checked(None, self.extra.values(), states, "what is given as extra has state_dict() and load_state_dict()")
+        self._buffers = [buffer for model in self.models for buffer in model.module.buffers()]
+        self._kept_buffers = [buffer.detach().clone() for buffer in self._buffers]
+        self._layouts = [None] * len(self.models)
+        self._small = None  # what begin() kept
+        self._place = None  # the sampler's state as the step under way began
+        # This module has them equal before each update instead of at the next forward pass, so that no rank has some that
+        # nobody else knows.
+        self._has_own_buffers = [bool(model.broadcast_buffers) and len(model.modules_buffers) > 0 for model in self.models]
+        for model in self.models:
+            model.broadcast_buffers = False
+
+    def begin(self):
+        """Keeps what the step's passes, and the loop's body, change."""
+        if self._buffers:
+            torch._foreach_copy_(self._kept_buffers, self._buffers)
+        self._small = {
+            "groups": [[{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
+                       for optimizer in self.optimizers],
+            "stateful": [copied(one.state_dict()) for one in self._stateful()]}
+        if self._place is None:
+            self._place = self.sampler.state_dict()
+
+    def put_back(self):
+        """As the step began, but for what its updates have changed: parameters and the optimizers' state."""
+        if self._small is None:
+            return
+        with torch.no_grad():
+            if self._buffers:
+                torch._foreach_copy_(self._buffers, self._kept_buffers)
+        self._put_small(self._small)
+
+    def begin_again(self):
+        """The step under way is begun anew, with the same batches: begin() follows."""
+        self._small = None
+
+    def end(self):
+        """There is no step under way. Returns the sampler's state as it began; None = it did not."""
+        place, self._small, self._place = self._place, None, None
+        return place
+
+    def place_in_data(self):
+        """The sampler's state as the step under way began, or as the next one begins."""
+        return self._place or self.sampler.state_dict()
+
+    def buffers(self):
+        """Copies."""
+        return [buffer.detach().clone() for buffer in self._buffers]
+
+    def put_buffers(self, buffers):
+        with torch.no_grad():
+            for buffer, value in zip(self._buffers, buffers):
+                buffer.copy_(value)
+
+    def equalize_buffers(self):
+        """All ranks' buffers are rank 0's, as DDP has it. A collective."""
+        for model, is_due in zip(self.models, self._has_own_buffers):
+            if is_due:
+                dist._broadcast_coalesced(model.process_group, list(model.modules_buffers), _BUCKET_BYTES, 0)
+
+    def drop_gradients(self, optimizer=None):
+        """So that an update changes nothing."""
+        for one in [optimizer] if optimizer is not None else self.optimizers:
+            for group in one.param_groups:
+                for parameter in group["params"]:
+                    parameter.grad = None
+
+    def fill_gradients(self):
+        """Zeros where a backward pass did not come to: clipping, a scaler and programs that look at them go on."""
+        for optimizer in self.optimizers:
+            for group in optimizer.param_groups:
+                for parameter in group["params"]:
+                    if parameter.grad is None and parameter.requires_grad:
+                        parameter.grad = torch.zeros_like(parameter)
+
+    def layouts(self):
+        """Of the models' buckets. A reducer that has made no backward pass yet has those that it was given."""
+        self._layouts = [reducer.layout_of(model) or given for model, given in zip(self.models, self._layouts)]
+        return self._layouts
+
+    def reform(self, layouts):
+        """layouts: a peer's layouts()."""
+        self._layouts = layouts
+        for model, layout in zip(self.models, layouts):
+            reducer.reform(model, layout)
+
+    def state(self):
+        """All of it, for a rank that has an older one; tensors are the live ones. After put_back()."""
+        return {"models": [model.module.state_dict() for model in self.models],
+                "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
+                "small": {"groups": None, "stateful": [one.state_dict() for one in self._stateful()]},
+                "sampler": self.place_in_data()}
+
+    def load(self, state):
+        """Takes a peer's state(), but for its place in the data."""
+        with torch.no_grad():
+            for model, given in zip(self.models, state["models"]):
+                model.module.load_state_dict(given)
+        for optimizer, given in zip(self.optimizers, state["optimizers"]):
+            optimizer.load_state_dict(given)
+        self._put_small(state["small"])
+
+    def go_to(self, place):
+        """Takes a peer's place in the data; no step is under way. Whether an iteration over the loader goes on: it was there."""
+        self.end()
+        goes_on = self.sampler.state_dict() == place
+        if not goes_on:
+            self.sampler.load_state_dict(place)
+        return goes_on
+
+    def _stateful(self):
+        return [*self.schedulers, *self.scalers, *self.extra.values()]
+
+    def _put_small(self, small):
+        for one, state in zip(self._stateful(), small["stateful"]):
+            one.load_state_dict(copied(state))
+        # After the schedulers: their load_state_dict() doesn't put the optimizer's learning rate back.
+        for optimizer, groups in zip(self.optimizers, small["groups"] or []):
+            for group, kept in zip(optimizer.param_groups, groups):
+                group.update(kept)

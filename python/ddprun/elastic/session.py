@@ -1,0 +1,372 @@
+"""A training loop that goes on after the loss of a peer, in the same process, as if nothing had happened.
+
+A step is one update of the parameters, and the batches that it is made of. It is broken when a peer's loss, or the end of the
+generation, breaks one of its collectives. What is broken does nothing: backward passes are empty, the optimizer finds no
+gradients. When the loop asks for the next batch, the ranks meet, take the newest state that any of them has, and the batches of
+the broken step come again.
+
+Who is newest: `position` is (steps that are done, updates of the step under way that are done). The invariant: parameters and
+the optimizers' state are those of the position; all else is as the step under way began. Ranks differ by less than one step,
+because an update needs all ranks' gradients:
+
+    rank 0: all-reduce done, updated: (8, 0)       rank 1: broken in the all-reduce: (7, 0)      rank 2: lost
+    they meet, with a new rank 2 of no position: rank 0 is newest, gives its state; all train step 8
+    if rank 0 was broken, too: (7, 0) is newest, and step 7's batches come again
+
+With several optimizers a step has several updates. Those that the newest rank has done are skipped when the step is done again,
+and the buffers put as they were after them.
+"""
+
+import contextlib
+import pickle
+import time
+from collections import namedtuple
+
+import torch
+import torch.distributed as dist
+
+from ddprun import progress
+from ddprun.elastic import seeds
+from ddprun.elastic.groups import groups
+from ddprun.elastic.parts import Parts
+from ddprun.elastic.seeds import Seeds
+from ddprun.elastic.store import PeerError
+from ddprun.elastic.transfer import broadcast
+
+# Words of Gloo's, and of stores, when a peer is lost. What they come from is known when the agent says that the generation is over.
+_PEERS_WORDS = ("gloo", "connection", "broken pipe", "socket", "timed out", "peer")
+# The agent notices the end of a process within milliseconds. One that ends by an exception takes a second or two.
+_WORD_SECONDS = 60.0
+
+Recovery = namedtuple("Recovery", "generation step seconds healed")
+Recovery.__doc__ = """One recovery: the generation and step with which this rank went on, from the first error or the agent's word on;
+whether it was given a peer's state."""
+
+
+class Session:
+    """Trains models through failures of other ranks (docs/ELASTIC.md).
+
+    model: a DistributedDataParallel, or several. optimizer, scheduler, scaler: one or several; the schedulers that the loop steps.
+    sampler: the ElasticSampler of the loader. extra: {name: object with state_dict() and load_state_dict()} that the loop's body
+    changes; a copy is made at each step.
+    Under another launcher, and where init_process_group() has said that it can't, it only counts steps and commits the sampler.
+    One in a process. All ranks make it at the same place. Threads: the one that trains.
+    """
+
+    _exists = False
+
+    def __init__(self, model, optimizer, scheduler=None, scaler=None, *, sampler, extra=None, membership=None):
+        if Session._exists:
+            raise RuntimeError("a process has one elastic.Session: give it all models and optimizers of the loop")
+        self._parts = Parts(model, optimizer, scheduler, scaler, sampler, extra)
+        self._membership = membership
+        self._steps = 0        # done, before the one under way
+        self._updates = 0      # of the step under way, done
+        self._skips = 0        # updates still to be skipped: they were done before the step was broken
+        self._kept = []        # batches of the step under way, and
+        self._rest = []        # those of it that come again
+        self._in_data = False  # these are committed to the sampler
+        self._after_updates = []  # buffers after each update of the step under way
+        self._last = None      # (the sampler's state as the last step began, its number of batches)
+        self._goes_on = True   # the loader's iteration, after a recovery
+        self._is_at_end = False  # of the epoch, and not all ranks are known to be there
+        self._has_met = False  # all ranks have, since the last step was begun
+        self._done = 0         # batches of a step that was done by others, to be passed over
+        self._broken = self._attempted = False
+        self._since = 0.0
+        self.recoveries = []
+        self._watch_updates()
+        if membership is None:
+            return
+        Session._exists = True
+        self._watch_passes()
+        if membership.is_newcomer:
+            self._since = time.monotonic()
+            self._seeds = None
+            self._recover()
+        else:
+            names = [f"ddprun/seed{rank}" for rank in range(membership.size)]
+            told = groups.store.gather(names[membership.rank], str(Seeds.own()).encode(), names)
+            self._seeds = Seeds(int(one) for one in told)
+            membership.watch()
+
+    @property
+    def step_number(self):
+        """How many steps are done. In a loop's body, where `enumerate` would count a batch that came again twice."""
+        return self._steps + (self._updates > 0)
+
+    def batches(self, loader):
+        """The loader's batches, to the end of the epoch; those of a broken step come again. The loader has the session's sampler as
+        its batch_sampler."""
+        with self._swallowing():
+            source = iter(loader)
+            while True:
+                if self._must_recover():
+                    self._recover()
+                    if not self._goes_on:
+                        source = iter(loader)
+                self._pass_over(source)
+                batch = (self._rest.pop(0),) if self._rest else self._read(source)
+                if batch is None:
+                    if self._all_at_the_end():
+                        return
+                    continue
+                if not self._kept:
+                    self._begin()
+                self._kept.append(batch[0])
+                self._seed(seeds.TRAINING, len(self._kept) - 1)
+                progress.mark(progress.Phase.TRAIN, self._steps + 1)
+                yield batch[0]
+                if self._updates and not self._broken:
+                    self._end()
+
+    @contextlib.contextmanager
+    def step(self):
+        """Around a body that has collectives of its own: a peer's loss in one of them leaves the block, and the step comes again."""
+        try:
+            yield
+        except RuntimeError as error:
+            if not self._is_peers(error):
+                raise
+            self._break()
+            self._attempted = True
+
+    # A step.
+
+    def _begin(self):
+        self._has_met = False
+        if self._membership is not None:
+            self._parts.begin()
+
+    def _end(self):
+        self._steps += 1
+        self._last = (self._parts.end(), len(self._kept))
+        self._forget()
+
+    def _forget(self):
+        """The step under way; another one begins."""
+        self._kept, self._rest, self._in_data, self._after_updates = [], [], False, []
+        self._updates = self._skips = 0
+
+    def _read(self, source):
+        """(the next batch,), or None at the end."""
+        self._seed(seeds.READING, len(self._kept))
+        for batch in source:
+            return (batch,)
+        return None
+
+    def _pass_over(self, source):
+        """A newcomer comes to the end of an epoch as the others did."""
+        for _ in range(self._done):
+            next(source)
+            self._parts.sampler.commit()
+        self._done = 0
+
+    def _seed(self, purpose, batch):
+        if self._membership is not None:
+            self._seeds.set(self._membership.rank, self._steps, batch, purpose)
+
+    def _watch_updates(self):
+        for optimizer in self._parts.optimizers:
+            optimizer.register_step_pre_hook(self._before_update)
+            optimizer.register_step_post_hook(self._after_update)
+        for scaler in self._parts.scalers:
+            self._watch_scaler(scaler)
+
+    def _watch_scaler(self, scaler):
+        """A scaler leaves out updates whose gradients aren't finite: on all ranks, and the step is done."""
+        step = scaler.step
+
+        def watched(optimizer, *arguments, **named):
+            before = (self._updates, self._skips, self._attempted)
+            result = step(optimizer, *arguments, **named)
+            if before == (self._updates, self._skips, self._attempted):
+                self._prepare_update(optimizer)
+                self._after_update(optimizer, (), {})
+            return result
+        scaler.step = watched
+
+    def _before_update(self, optimizer, arguments, named):
+        closure = arguments[1] if len(arguments) > 1 else named.get("closure")
+        if closure is None:
+            self._prepare_update(optimizer)
+            return None
+
+        def guarded():
+            loss = closure()
+            self._prepare_update(optimizer)
+            return loss
+        named = {key: value for key, value in named.items() if key != "closure"}
+        return (arguments[0], guarded, *arguments[2:]), named
+
+    def _prepare_update(self, optimizer):
+        if self._membership is not None and self._kept and not self._broken and not self._skips:
+            self._trying(self._parts.equalize_buffers)
+        if self._broken or self._skips:
+            self._parts.drop_gradients(optimizer)
+
+    def _after_update(self, optimizer, arguments, named):
+        # Here and not at the next batch: what the body does after its update, a checkpoint, is of the state after it.
+        if not self._kept:
+            return
+        if self._broken:
+            self._attempted = True
+            return
+        if self._skips:
+            self._parts.put_buffers(self._after_updates[self._updates])
+            self._skips -= 1
+        elif len(self._parts.optimizers) > 1 and self._membership is not None:
+            self._after_updates.append(self._parts.buffers())
+        self._updates += 1
+        if not self._in_data:
+            self._commit(len(self._kept))
+
+    def _commit(self, batches):
+        for _ in range(batches):
+            self._parts.sampler.commit()
+        self._in_data = True
+
+    # What breaks.
+
+    def _watch_passes(self):
+        """DDP's forward pass has collectives, too. What it gives in a broken step is the bare module's."""
+        for model in self._parts.models:
+            model.forward = self._guarded_forward(model, model.forward)
+
+    def _guarded_forward(self, model, forward):
+        def guarded(*arguments, **named):
+            if not self._broken:
+                result = self._trying(forward, *arguments, **named)
+                if not self._broken:
+                    return result
+            return model.module(*arguments, **named)
+        return guarded
+
+    @contextlib.contextmanager
+    def _swallowing(self):
+        """Backward passes that a peer's loss breaks do nothing."""
+        if self._membership is None:
+            yield
+            return
+        backward = torch.autograd.backward
+
+        def guarded(*arguments, **named):
+            if not self._broken:
+                self._trying(backward, *arguments, **named)
+            if self._broken:
+                self._parts.fill_gradients()
+        torch.autograd.backward = guarded
+        try:
+            yield
+        finally:
+            torch.autograd.backward = backward
+
+    def _trying(self, function, *arguments, **named):
+        try:
+            return function(*arguments, **named)
+        except RuntimeError as error:
+            if not self._is_peers(error):
+                raise
+            self._break()
+            return None
+
+    def _break(self):
+        if not self._broken:
+            self._broken, self._since = True, time.monotonic()
+
+    def _is_peers(self, error):
+        """Whether an error is of a peer's loss, and not this rank's own."""
+        if self._membership is None:
+            return False
+        over = self._membership.over
+        if not over.why and (isinstance(error, PeerError) or any(word in str(error).lower() for word in _PEERS_WORDS)):
+            over.wait(lambda told: told.why, _WORD_SECONDS)
+        return bool(over.why)
+
+    # Recovery.
+
+    def _must_recover(self):
+        if self._membership is None:
+            return False
+        # Without an error, only between two steps: a loop's own count of batches in a step stays right.
+        return self._attempted if self._broken else bool(self._membership.over.why) and not self._kept
+
+    def _all_at_the_end(self):
+        """Whether all ranks have come to the end of the epoch. One that was lost in its last step needs the others."""
+        if self._membership is None or self._has_met:
+            return True
+        self._is_at_end = not self._kept
+        if not self._broken:
+            self._trying(dist.barrier)
+        self._attempted = self._broken
+        self._is_at_end = self._is_at_end and self._broken
+        return not self._broken
+
+    def _recover(self):
+        """Meets the others, and begins the step under way anew."""
+        since = self._since or time.monotonic()
+        if self._updates and not self._after_updates:
+            self._after_updates = [self._parts.buffers()]
+        self._parts.put_back()
+        self._parts.drop_gradients()
+        while True:
+            try:
+                was_healed = self._meet()
+                break
+            except RuntimeError as error:
+                if not self._is_peers(error):
+                    raise
+        self._broken = self._attempted = self._is_at_end = False
+        self._since, self._has_met = 0.0, True
+        self.recoveries.append(Recovery(self._membership.generation, self._steps, time.monotonic() - since, was_healed))
+
+    def _note(self):
+        note = {"seed": Seeds.own(), "position": None, "layouts": None, "seeds": [], "end": None}
+        if self._seeds is not None:
+            note.update(position=(self._steps, self._updates + self._skips), layouts=self._parts.layouts(), seeds=self._seeds.table,
+                        end=self._last if self._is_at_end else None)
+        return pickle.dumps(note)
+
+    def _meet(self):
+        notes = [pickle.loads(note) for note in self._membership.rejoin(self._note())]
+        rank = self._membership.rank
+        newest = max((note["position"] for note in notes if note["position"] is not None), default=None)
+        leader = next(number for number, note in enumerate(notes) if note["position"] == newest)
+        self._parts.reform(notes[leader]["layouts"] or [None] * len(self._parts.models))
+        had_it = rank == leader or newest is not None and self._seeds is not None and (self._steps, self._updates + self._skips) == newest
+        if newest is None or any(note["position"] != newest for note in notes):
+            state = {**self._parts.state(), "after_updates": self._after_updates} if rank == leader else None
+            state = broadcast(dist.group.WORLD.inner, state, leader, rank)
+            if not had_it:
+                self._take(state, newest or (0, 0), next((note["end"] for note in notes if note["end"]), None))
+        if had_it:
+            self._goes_on = True
+        self._seeds = Seeds(notes[leader]["seeds"]).extended([note["seed"] for note in notes])
+        self._begin_again()
+        return not had_it
+
+    def _take(self, state, position, end):
+        """A peer's state. end: as the last epoch's end is told by those who are there."""
+        self._parts.load(state)
+        self._goes_on = True
+        if self._seeds is None or position[0] != self._steps:  # else its own batches are those of the step under way
+            batches = self._kept + self._rest
+            if batches and not self._in_data and position == (self._steps + 1, 0):
+                self._commit(len(batches))  # so that the loader's next batch is the right one
+            place, self._done = end if self._seeds is None and end is not None else (state["sampler"], 0)
+            self._goes_on = self._parts.go_to(place)
+            self._forget()
+        (self._steps, self._updates), self._skips = position, 0
+        self._after_updates = state["after_updates"]
+
+    def _begin_again(self):
+        sampler, place = self._parts.sampler, (self._membership.rank, self._membership.size)
+        self._kept, self._rest = [], self._kept + self._rest
+        if (sampler.rank, sampler.world_size) != place:
+            if sampler.state_dict() != self._parts.place_in_data():
+                sampler.load_state_dict(self._parts.place_in_data())
+            sampler.reform(*place)  # the step's samples are dealt anew
+            self._parts.end()
+            self._rest, self._in_data, self._goes_on = [], False, False
+        self._parts.begin_again()
+        self._skips, self._updates = self._updates + self._skips, 0

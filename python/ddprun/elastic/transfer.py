@@ -1,0 +1,92 @@
+"""The state that a newcomer, or one that fell behind, is given: a tree of dicts, lists, plain values and tensors, from one rank to
+all others. Tensors travel from where they lie to where they belong."""
+
+import pickle
+
+import torch
+import torch.distributed as dist
+
+# Smaller tensors travel together.
+_SMALL_BYTES = 65536
+
+
+class _Tensor:
+    """A tensor's place in the tree: its number, shape and dtype."""
+
+    def __init__(self, number, tensor):
+        self.number, self.shape, self.dtype = number, tuple(tensor.shape), tensor.dtype
+
+
+def copied(tree):
+    """A copy of a tree that shares nothing with it."""
+    return mapped(tree, lambda tensor: tensor.detach().clone())
+
+
+def mapped(tree, change, kind=torch.Tensor):
+    """The tree with change(leaf) in place of each leaf of a kind."""
+    if isinstance(tree, kind):
+        return change(tree)
+    if isinstance(tree, dict):
+        return {key: mapped(value, change, kind) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)) and not hasattr(tree, "_fields"):
+        return type(tree)(mapped(value, change, kind) for value in tree)
+    return tree
+
+
+def _bytes_of(tensor):
+    return tensor.numel() * tensor.element_size()
+
+
+def _flat(tensor):
+    return tensor.detach().reshape(-1).contiguous().view(torch.uint8)
+
+
+def _values(flat, tensor):
+    """Bytes as values like a tensor's; a copy, because their place may not be one where such values may lie."""
+    return flat.clone().view(tensor.dtype).reshape(tensor.shape)
+
+
+def _broadcast(group, tensor, source):
+    options = dist.BroadcastOptions()
+    options.rootRank = source
+    group.broadcast([tensor], options).wait()
+
+
+def broadcast(group, tree, source, rank):
+    """Gives `source`'s tree to all ranks of a group. tree: what to give, where rank is source. Returns the tree, with tensors on the
+    CPU. Any failure of the group's is raised."""
+    found = []
+
+    def number(tensor):
+        found.append(tensor)
+        return _Tensor(len(found) - 1, tensor)
+    length = torch.zeros(1, dtype=torch.int64)
+    if rank == source:
+        text = pickle.dumps(mapped(tree, number))
+        length[0] = len(text)
+    _broadcast(group, length, source)
+    data = torch.frombuffer(bytearray(text), dtype=torch.uint8) if rank == source else torch.empty(int(length), dtype=torch.uint8)
+    _broadcast(group, data, source)
+    if rank != source:
+        tree = pickle.loads(data.numpy().tobytes())
+        places = []
+        mapped(tree, places.append, _Tensor)
+        found = [torch.empty(place.shape, dtype=place.dtype) for place in sorted(places, key=lambda one: one.number)]
+    small = [tensor for tensor in found if 0 < _bytes_of(tensor) < _SMALL_BYTES]
+    if small:
+        flat = torch.cat([_flat(tensor.cpu()) for tensor in small])
+        _broadcast(group, flat, source)
+        if rank != source:
+            at = 0
+            for tensor in small:
+                size = _bytes_of(tensor)
+                tensor.copy_(_values(flat[at:at + size], tensor))
+                at += size
+    for tensor in found:
+        if _bytes_of(tensor) >= _SMALL_BYTES:
+            # As bytes: Gloo has no sums of some dtypes, but moves bytes.
+            flat = _flat(tensor.cpu())
+            _broadcast(group, flat, source)
+            if rank != source and flat.data_ptr() != tensor.data_ptr():
+                tensor.copy_(_values(flat, tensor))
+    return tree if rank == source else mapped(tree, lambda place: found[place.number], _Tensor)

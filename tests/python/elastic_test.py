@@ -1,0 +1,196 @@
+#!/usr/bin/env python3
+"""Loops of Python's that train through failures (docs/ELASTIC.md): a run with kills ends bit by bit as an undisturbed one, no step
+is lost, no sample learned from twice, and who lived keeps its process.
+"""
+
+import collections
+import os
+import random
+import signal
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
+
+from bed import ROOT, SLOW, TORCH_PYTHON, BedTestCase, torch_is_there  # noqa: E402
+from seeds import drawn_seed  # noqa: E402
+
+TRAINING = os.path.join(ROOT, "tests", "support", "elastic_python.py")
+PATIENCE = 120 * SLOW
+STEPS = 60  # of which 40 are an epoch
+# Workers are forks of an interpreter that has imported what a first optimizer imports.
+AHEAD = ("--warm", "on", "--warm_memory", "50%", "--preload", "torch,torch.distributed,torch._dynamo")
+
+
+class ElasticCase(BedTestCase):
+    def setUp(self):
+        super().setUp()
+        self.bed.environment["PYTHON_EXEC"] = os.environ.get("DDPRUN_TEST_PYTHON", TORCH_PYTHON)
+        self.bed.forget_warm()
+
+    def start(self, *forms, workers=3, steps=STEPS, options=(), name="job", env=None):
+        journal = self.bed.follower.follow(self.bed.path(f"{name}.steps"))
+        events = self.bed.follower.follow(self.bed.path(f"{name}.events"))
+        agent = self.bed.run(name, ["--nproc_per_node", workers, *AHEAD, "--event_log", events.path, *options, TRAINING,
+                                    journal.path, steps, *forms], env={"OMP_NUM_THREADS": "1", **(env or {})})
+        return agent, journal, events
+
+    def wait(self, condition, what, agent):
+        return self.bed.wait(condition, what, PATIENCE, alive=[agent])
+
+    def end(self, agent, journal, status=0):
+        """What the ranks had at the end, which is the same on all."""
+        self.assert_status(status, agent, PATIENCE)
+        self.bed.follower.refresh()
+        ends = journal.find("end")
+        self.assertEqual(1, len({line["digest"] for line in ends}), ends)
+        return ends[0]["digest"]
+
+    def undisturbed(self, *forms, **options):
+        agent, journal, _ = self.start(*forms, name="undisturbed", **options)
+        return self.end(agent, journal), self.steps_of(journal)
+
+    @staticmethod
+    def steps_of(journal):
+        """{(step, rank): [(loss, samples)]}"""
+        steps = collections.defaultdict(list)
+        for line in journal.find("step"):
+            steps[line["step"], line["rank"]].append((line["loss"], tuple(line["samples"])))
+        return steps
+
+    def living(self, events):
+        """{local rank: pid} of the newest processes."""
+        return {int(line["local_rank"]): int(line["worker_pid"]) for line in events.find("worker_started")}
+
+    def kill(self, events, rank):
+        pid = self.living(events)[rank]
+        os.kill(pid, signal.SIGKILL)
+        return pid
+
+    def wait_for_step(self, journal, events, agent, step):
+        """All ranks' newest processes have done that step, or one after it."""
+        def all_there():
+            last = {line["pid"]: line["step"] for line in journal.find("step")}
+            living = self.living(events).values()
+            return living and all(last.get(pid, 0) >= step for pid in living)
+        self.wait(all_there, f"step {step} of all", agent)
+
+
+class Kills(ElasticCase):
+    """Each form of a loop, with a kill now and then."""
+
+    def check(self, *forms, kills=3, losses=True):
+        random_ = random.Random(drawn_seed())
+        digest, steps = self.undisturbed(*forms)
+        agent, journal, events = self.start(*forms)
+        killed = set()
+        for number in range(kills):
+            self.wait_for_step(journal, events, agent, (number + 1) * STEPS // (kills + 2) + random_.randrange(5))
+            killed.add(self.kill(events, random_.randrange(3)))
+        self.assertEqual(digest, self.end(agent, journal))
+        for place, lines in self.steps_of(journal).items():
+            for loss, samples in lines:
+                self.assertEqual(steps[place][0], (loss if losses else steps[place][0][0], samples), f"step and rank {place}")
+        # Nobody was started for another reason than its own end.
+        self.assertEqual(3 + kills, len(events.find("worker_started")))
+        self.assertEqual(2 * kills, len(events.find("worker_kept")))
+        return journal
+
+    def test_plain(self):
+        journal = self.check()
+        twice = [place for place, lines in self.steps_of(journal).items() if len(lines) > 1]
+        self.assertEqual([], twice, "steps that a rank has done twice")
+
+    def test_several_batches_a_step_in_uneven_shares(self):
+        self.check("accumulate", "narrow")
+
+    def test_a_scaler_and_clipping(self):
+        """Its first steps overflow."""
+        self.check("scaler")
+
+    def test_two_models_and_optimizers(self):
+        """Where the first had its update already, a step that is done again tells that model's loss after it."""
+        self.check("gan", losses=False)
+
+    def test_a_closure_and_processes_of_the_data_loader(self):
+        self.check("closure", "workers")
+
+    def test_collectives_of_its_own_in_steps_and_between_epochs(self):
+        """Where one breaks after the update, the step that is done again tells the loss after it."""
+        self.check("with", "evaluate", losses=False)
+
+
+class Recoveries(ElasticCase):
+    def test_a_fault_within_a_recovery(self):
+        """The newcomer is killed while it sets itself up, and then a survivor."""
+        digest, _ = self.undisturbed()
+        agent, journal, events = self.start()
+        self.wait_for_step(journal, events, agent, 10)
+        first = self.living(events)
+        self.kill(events, 1)
+        self.wait(lambda: len(events.find("worker_started")) == 4, "the newcomer's start", agent)
+        self.kill(events, 1)
+        self.wait(lambda: len(events.find("worker_started")) == 5, "the next one's", agent)
+        self.kill(events, 0)
+        self.assertEqual(digest, self.end(agent, journal))
+        self.assertEqual(first[2], self.living(events)[2])
+
+    def test_all_but_one_at_once(self):
+        digest, _ = self.undisturbed()
+        agent, journal, events = self.start()
+        self.wait_for_step(journal, events, agent, 10)
+        first = self.living(events)
+        for rank in (0, 2):
+            self.kill(events, rank)
+        self.assertEqual(digest, self.end(agent, journal))
+        self.assertEqual(first[1], self.living(events)[1])
+
+    def test_all_at_once_begin_anew(self):
+        digest, _ = self.undisturbed()
+        agent, journal, events = self.start(options=["--max_restarts", 2])
+        self.wait_for_step(journal, events, agent, 10)
+        for rank in range(3):
+            self.kill(events, rank)
+        self.assertEqual(digest, self.end(agent, journal))
+
+    def test_twin_with_torchs_own_group_all_are_started_anew(self):
+        agent, journal, events = self.start("lonely", options=["--max_restarts", 1])
+        self.wait_for_step(journal, events, agent, 10)
+        self.kill(events, 1)
+        self.assert_status(0, agent, PATIENCE)
+        self.bed.follower.refresh()
+        self.assertEqual([], events.find("worker_kept"))
+        self.assertGreater(max(map(len, self.steps_of(journal).values())), 1)
+
+    def test_an_error_of_the_programs_own(self):
+        """Is its own, and restarts nobody else where a restart is left."""
+        agent, journal, events = self.start(options=["--max_restarts", 1], env={"ELASTIC_RAISES": "1:1:20"})
+        self.end(agent, journal)
+        self.assertEqual(2, len(events.find("worker_kept")))
+        self.assertIn("ValueError: step 20", agent.text())
+
+
+class ElsewhereCase(ElasticCase):
+    def test_alone_and_under_torchrun(self):
+        """The same script; without ddprun nothing of it changes what is trained."""
+        alone = self.bed.start_process("torchrun", [
+            self.bed.environment["PYTHON_EXEC"], "-m", "torch.distributed.run", "--standalone", "--nproc_per_node", "2", TRAINING,
+            self.bed.path("torchrun.steps"), "50"], output=self.bed.path("torchrun.out"), env={**self.bed.environment,
+                                                                                             "OMP_NUM_THREADS": "1"})
+        self.assert_status(0, alone, PATIENCE)
+        with open(self.bed.path("torchrun.steps"), encoding="utf-8") as lines:
+            text = lines.read()
+        self.assertEqual(2, text.count('"event": "end"'))
+        self.assertIn('"step": 50', text)
+
+
+def main():
+    if not torch_is_there():
+        print("no torch: run scripts/setup")
+        return 0
+    return unittest.main(verbosity=2)
+
+
+if __name__ == "__main__":
+    main()

@@ -1,0 +1,175 @@
+"""A loop of Python's that trains through failures: elastic_python.py JOURNAL STEPS [FORM]...
+
+Each rank appends a line of JSON for each step that it has done, and at the end one with a digest of all that a Session keeps.
+Forms: accumulate, scaler, gan, closure, workers (of the DataLoader), with (session.step()), lonely (no init_process_group of
+ddprun's), narrow (a global batch that divides unevenly), evaluate (a collective of the program's own after each epoch).
+"""
+
+import contextlib
+import hashlib
+import json
+import os
+import random
+import sys
+import time
+
+sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+from ddprun import elastic  # noqa: E402
+
+BATCH, PER_EPOCH = 12, 40
+
+
+class Data(torch.utils.data.Dataset):
+    def __init__(self):
+        self.values = torch.randn(BATCH * PER_EPOCH, 16, generator=torch.Generator().manual_seed(1))
+
+    def __len__(self):
+        return len(self.values)
+
+    def __getitem__(self, index):
+        return index, self.values[index]
+
+
+def network(outputs):
+    return nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 32), nn.ReLU(),
+                         nn.Linear(32, outputs))
+
+
+class Average:
+    """Of the parameters, which the loop's body updates."""
+
+    def __init__(self, model):
+        self.model, self.values = model, [parameter.detach().clone() for parameter in model.parameters()]
+
+    def update(self):
+        for value, parameter in zip(self.values, self.model.parameters()):
+            value.lerp_(parameter.detach(), 0.1)
+
+    def state_dict(self):
+        return {"values": self.values}
+
+    def load_state_dict(self, state):
+        for value, given in zip(self.values, state["values"]):
+            value.copy_(given)
+
+
+class Training:
+    def __init__(self, journal, steps, forms):
+        self.steps, self.forms = steps, set(forms)
+        torch.manual_seed(7 + int(os.environ["RANK"]))
+        (dist if "lonely" in forms else elastic).init_process_group("gloo")
+        torch.manual_seed(3)
+        self.model = DistributedDataParallel(network(1))
+        self.critic = DistributedDataParallel(network(16)) if "gan" in forms else None
+        models = [one for one in (self.model, self.critic) if one is not None]
+        self.optimizers = [torch.optim.AdamW(one.parameters(), lr=1e-3) for one in models]
+        self.schedulers = [torch.optim.lr_scheduler.CosineAnnealingLR(one, 500) for one in self.optimizers]
+        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120, growth_interval=5) if "scaler" in forms else None
+        self.average = Average(self.model)
+        data = Data()
+        self.sampler = elastic.ElasticSampler(data, global_batch=BATCH - 1 if "narrow" in forms else BATCH, seed=1)
+        self.loader = torch.utils.data.DataLoader(data, batch_sampler=self.sampler, num_workers=2 if "workers" in forms else 0)
+        torch.manual_seed(11 + int(os.environ["RANK"]))
+        self.session = elastic.Session(models, self.optimizers, self.schedulers, self.scaler, sampler=self.sampler,
+                                       extra={"average": self.average})
+        self.models = models
+        self.journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
+        self.write("ready", step=self.session.step_number)
+
+    def write(self, event, **what):
+        """In one piece: others write to the same file."""
+        line = {"t": time.monotonic(), "pid": os.getpid(), "who": "worker", "event": event, "rank": dist.get_rank(),
+                "world": dist.get_world_size(), **what}
+        os.write(self.journal, json.dumps(line).encode() + b"\n")
+
+    def update(self, optimizer, loss):
+        if self.scaler is None:
+            loss.backward()
+            optimizer.step()
+        else:
+            self.scaler.scale(loss).backward()
+            self.scaler.unscale_(optimizer)
+            nn.utils.clip_grad_norm_(self.model.parameters(), 1.0)
+            self.scaler.step(optimizer)
+            self.scaler.update()
+        optimizer.zero_grad()
+
+    def body(self, number, indices, inputs):
+        before = self.session.step_number
+        loss = self.model(inputs).pow(2).mean() + random.random() * 1e-3
+        if "accumulate" in self.forms and number % 2 == 0:
+            with self.model.no_sync():
+                loss.backward()
+            return
+        if "closure" in self.forms:
+            self.closure(inputs)
+        else:
+            self.update(self.optimizers[0], loss)
+        if self.critic is not None:
+            self.update(self.optimizers[1], (self.critic(inputs) - inputs).pow(2).mean() + self.model(inputs).detach().mean())
+        for scheduler in self.schedulers:
+            scheduler.step()
+        self.average.update()
+        if "with" in self.forms:
+            total = torch.ones(1)
+            dist.all_reduce(total)
+            assert total.item() == dist.get_world_size()
+        place = f"{os.environ.get('DDPRUN_GENERATION')}:{dist.get_rank()}:{self.session.step_number}"
+        if os.environ.get("ELASTIC_RAISES") == place:
+            raise ValueError(f"step {self.session.step_number}")
+        if self.session.step_number > before:
+            self.write("step", step=self.session.step_number, loss=loss.item().hex(), samples=indices.tolist())
+
+    def closure(self, inputs):
+        def closure():
+            self.optimizers[0].zero_grad()
+            loss = self.model(inputs).pow(2).mean()
+            loss.backward()
+            return loss
+        self.optimizers[0].step(closure)
+
+    def run(self):
+        while self.session.step_number < self.steps:
+            for number, (indices, inputs) in enumerate(self.session.batches(self.loader)):
+                with self.session.step() if "with" in self.forms else contextlib.nullcontext():
+                    self.body(number, indices, inputs)
+                if self.session.step_number == self.steps:
+                    break
+            if "evaluate" in self.forms:
+                self.evaluate()
+        self.write("end", digest=self.digest(), step=self.session.step_number, recoveries=len(self.session.recoveries))
+        dist.barrier()
+
+    def evaluate(self):
+        self.model.eval()
+        with torch.no_grad():
+            total = self.model(torch.ones(4, 16)).mean()
+        dist.all_reduce(total)
+        self.model.train()
+        self.write("evaluation", step=self.session.step_number, value=total.item().hex())
+
+    def digest(self):
+        whole = hashlib.sha256()
+        for model in self.models:
+            for value in model.module.state_dict().values():
+                whole.update(value.numpy().tobytes())
+        for optimizer in self.optimizers:
+            for group in optimizer.state_dict()["state"].values():
+                for value in group.values():
+                    whole.update(value.numpy().tobytes())
+        for value in self.average.values:
+            whole.update(value.numpy().tobytes())
+        states = [one.state_dict() for one in (*self.schedulers, *([self.scaler] if self.scaler else []))]
+        whole.update(repr([states, self.sampler.state_dict()]).encode())
+        return whole.hexdigest()
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    Training(sys.argv[1], int(sys.argv[2]), sys.argv[3:]).run()
