@@ -132,9 +132,7 @@ def make(number, rng, hosts):
         options = ("--healing", healing)
         training = Stalls(nodes, per_node, rng, hosts=hosts, backend=backend, options=options, launch=launch)
         return training, " ".join(["plain, healed", healing, *launch])
-    # In stage 1 Gloo adds in another order in a generation's first step, where more than two hosts are added up.
-    stages = STAGES if nodes < 3 and backend == "auto" else STAGES[:2]
-    stage = stages[number // 2 % len(stages)]
+    stage = STAGES[number // 2 % len(STAGES)]
     training = Saving(nodes, per_node, rng, stage, hosts=hosts, backend=backend, launch=launch)
     return training, " ".join(["saving", *launch])
 

@@ -73,8 +73,7 @@ class SavingTraining(survivors.LiveTraining):
         super().__init__(nodes, per_node, rng, hosts, backend, launch=launch)
         self.sharded = True
         self.directory = self.bed.path("checkpoints")
-        # Views make the reducer of stage 1 round otherwise in a generation's first step.
-        self.options = ["--in_process_restart", "--zero_stage", stage, "--replicas", "2", "--no_gradient_as_bucket_view",
+        self.options = ["--in_process_restart", "--zero_stage", stage, "--replicas", "2",
                         "--checkpoint_dir", self.directory, "--checkpoint_every", every, "--keep_checkpoints", "2"]
         self.fault = self.bed.journal.path + ".fault"
         # Taken before anybody can come to it.

@@ -30,9 +30,9 @@ def require(holds, what):
 def check_steps(lines, victims, sharded=False):
     """Nobody has left a step out, and all have the same parameters after each. `lines`: what workers wrote after steps.
 
-    A step is done again when those who had done it are killed before the others have it from them: then these come to other
-    bits, as sums over ranks have another order. Nobody who lives may have the first ones. Where each rank has a share of the
-    state alone (`sharded`), all go back to the copies, a step at most, and the order is the same: so is what a rank comes to.
+    A step is done again when those who had done it are killed before the others have it from them. Healed beside it, these
+    come to other bits, as its samples are divided otherwise: nobody who lives may have the first ones. Where each rank has a
+    share of the state alone (`sharded`), all go back to the copies, a step at most: what a rank comes to is the same.
     """
     last, done, newest = {}, {}, {}
     for line in lines:

@@ -137,8 +137,7 @@ class InProcessRestartTest : public ::testing::Test {
     EXPECT_EQ(Seen(0)["parameters"], Seen(1)["parameters"]);
   }
 
-  // What the same training comes to when nothing happens, by rank: batch norm's last statistics are
-  // each rank's own.
+  // What the same training comes to when nothing happens, by rank.
   std::vector<std::map<std::string, std::string>> Undisturbed(
       const std::vector<std::string>& options) {
     Process& one = Start(0, 2, 1, "", options);

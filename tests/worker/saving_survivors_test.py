@@ -20,10 +20,11 @@ from saving_survivors import OF_A_SHARD, OF_THE_WHOLE, SavingTraining  # noqa: E
 from seeds import drawn_seed  # noqa: E402
 
 SEED = drawn_seed()
-# Nodes, workers of each, backend, stage. In stage 1 Gloo's sums have another order in a generation's first step.
+# Nodes, workers of each, backend, stage.
 SHAPES = [(1, 3, "auto", "2")]
 if WHOLE:
-    SHAPES += [(1, 3, "auto", "1"), (1, 3, "auto", "3"), (2, 2, "auto", "1"), (2, 2, "auto", "3"), (3, 1, "gloo", "2")]
+    SHAPES += [(1, 3, "auto", "1"), (1, 3, "auto", "3"), (2, 2, "auto", "1"), (2, 2, "auto", "3"), (3, 1, "gloo", "1"),
+               (3, 1, "gloo", "2")]
 # Whose file it is, the call, and what befalls who does it: an ordinary run's.
 FEW = [("1", "create", "kill"), ("0", "rename", "kill"), ("1", "named", "kill_after"), ("whole", "write", "kill"),
        ("whole", "named", "kill_after"), ("whole", "remove", "kill")]

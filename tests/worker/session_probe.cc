@@ -55,6 +55,9 @@
 //                                           met the others, "forward" as a generation's first step
 //                                           begins. What befalls it is in FILE.fault (faults.h).
 //                                           SESSION_PROBE_WIDTH: of the model
+//   session_probe bits FILE [OPTION...]     classifies points with all that draws random numbers;
+//                                           appends a JSON line to FILE itself for each step;
+//                                           --data own: each process changes samples by itself
 //   session_probe leave FILE [OPTION...]    stops itself, goes to the next generation, and
 //                                           ends
 //   session_probe walk FILE [OPTION...]     classifies points; appends JSON lines to FILE itself:
@@ -456,6 +459,7 @@ int main(int argc, char** argv) {
        .uses = {.data = "Which points."}},
       [&](Session& session) {
         if (what == "live") return ddprun::testing::Live(session, file);
+        if (what == "bits") return ddprun::testing::Bits(session, file);
         if (what == "heal") return ddprun::testing::Heal(session, file);
         if (what == "walk") return ddprun::testing::Walk(session, file);
         if (what == "shards") return TrainShards(session, file);

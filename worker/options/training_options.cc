@@ -87,10 +87,10 @@ void AddWorkers(TrainingOptions* options, const UsedOptions& used, OptionTable* 
                 "checkpoints are kept, from which they go on. --no_in_process_restart: all are "
                 "started anew, and resume from a checkpoint.");
   table->Choice("healing", {"auto", "beside", "before"}, &options->healing,
-                "With in_process_restart: how a new worker gets the state from the others. They "
-                "send it beside their next step, in which they learn from its samples, too; or all "
-                "wait before that step; 'auto': whichever takes less time. With a zero_stage, "
-                "before it.");
+                "With in_process_restart: how a new worker gets the state from the others. All "
+                "wait before their next step, which comes to the same bits as without a fault; or "
+                "they send it beside that step, in which they learn from its samples, too; 'auto': "
+                "whichever takes less time. With a zero_stage, before it.");
   table->Integer("replicas", {0, 1000}, &options->replicas,
                  "With --in_process_restart and a zero_stage: other workers, on other nodes first, "
                  "that keep a copy of what one has alone. So many may be lost at once, and their "

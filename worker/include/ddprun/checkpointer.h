@@ -74,10 +74,11 @@ struct CheckpointerOptions {
 //
 // Restore, Claim, Save, SaveAsync, IsBest and Wait are collectives: all ranks call them in the same
 // order. On the same number of ranks a resumed run is bit-identical with one that was never
-// interrupted. A ZeroOptimizer's checkpoint and that of the optimizer without ZeRO are alike:
-// either resumes the other's, at any number of ranks, in any stage, with any size of buckets.
-// (Sharded ones too, when their files can be found together.) Threads: one. Requires: context,
-// optimizer and what is added outlive it.
+// interrupted, if DistributedDataParallel::buckets() is a part of the checkpoints. A
+// ZeroOptimizer's checkpoint and that of the optimizer without ZeRO are alike: either resumes the
+// other's, at any number of ranks, in any stage, with any size of buckets. (Sharded ones too, when
+// their files can be found together.) Threads: one. Requires: context, optimizer and what is added
+// outlive it.
 class Checkpointer {
  public:
   Checkpointer(Context& context, std::shared_ptr<torch::nn::Module> module,

@@ -16,6 +16,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "ddprun/checkpointed_state.h"
 #include "ddprun/communication_hook.h"
 #include "ddprun/context.h"
 
@@ -107,6 +108,18 @@ class DistributedDataParallel {
   // Errors: train's own, which skip all waiting. UNAVAILABLE — a peer is gone. INTERNAL — ranks had
   // different numbers of inputs with throw_on_early_termination. FAILED_PRECONDITION — inside Join.
   absl::Status Join(const std::function<absl::Status()>& train, const JoinOptions& options = {});
+
+  // For loops whose state between two steps must not depend on how long this object has been there
+  // (docs/CPP.md, "The same bits"): does after a backward pass that averaged what otherwise comes
+  // with the next forward pass. Rank 0's buffers become everyone's, so that they outlive rank 0;
+  // and buckets get the order in which the first step's gradients came. A collective; not inside
+  // Join. Returns: buckets() has another state than before. Errors: UNAVAILABLE — a peer is gone.
+  absl::StatusOr<bool> FinishStep();
+
+  // Where gradients lie in buckets, on which the last bits of an average depend: for
+  // Checkpointer::Add, between two steps. Its RestoreState clears the gradients; a state of other
+  // options is left alone.
+  CheckpointedState& buckets();
 
   // Figures of the last measured step.
   DistributedDataParallelStatistics Statistics() const;

@@ -37,7 +37,8 @@ struct PowerSgdOptions {
 // Source: Vogels, Karimireddy, Jaggi: PowerSGD, NeurIPS 2019 (arXiv:1905.13727), and torch 2.11's
 // powerSGD_hook; other than there, random numbers are ATen's, and parameters that aren't compressed
 // carry no error.
-// Add it to a Checkpointer to go on bit by bit after a restart; otherwise, and on another number of
+// Add it to a Checkpointer, beside DistributedDataParallel::buckets(), to go on bit by bit after a
+// restart; otherwise, and on another number of
 // ranks (each has errors of its own), it begins with start_step plain steps again.
 // Threads: that of one DistributedDataParallel; saving and restoring between its steps.
 class PowerSgd : public CommunicationHook, public CheckpointedState {

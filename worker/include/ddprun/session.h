@@ -88,11 +88,15 @@ struct SessionOptions {
 // process when another one fails, or nodes come and go: the step that was under way is done again
 // by all, new workers too, from the state of the rank that had come furthest (with ZeRO: of which
 // all shares have copies, a step less at most; where more were lost than there are copies, from the
-// newest whole checkpoint). To a new worker that may come beside its first step: its model then has
-// it when Step() returns. The program notices nothing but a batch that comes again, and a Step()
-// that returns false. What it keeps of its own between steps is its own affair; an error of a
-// collective that it calls itself (SumOverRanks outside of an evaluation, SyncBatchNorm) ends the
-// process, as ever.
+// newest whole checkpoint). With --healing beside a new worker may get it in its first step: its
+// model then has it when Step() returns. The program notices nothing but a batch that comes again,
+// and a Step() that returns false. What it keeps of its own between steps is its own affair; an
+// error of a collective that it calls itself (SumOverRanks outside of an evaluation, SyncBatchNorm)
+// ends the process, as ever.
+//
+// On as many workers all of this, and a resume, ends with the bits of a run to which nothing
+// happened; what is excepted, and what it takes, is in docs/CPP.md, "The same bits". So torch's
+// random generators are set at the beginning of each step, from the seed, the step and the rank.
 //
 // Errors: all methods throw StatusError. FAILED_PRECONDITION — called out of order; the text says
 // what is missing. DATA_LOSS — checkpoints are damaged (see Prepare), or, from the loop, a share of

@@ -47,9 +47,10 @@ struct TrainingOptions {
   // Survivors of a fault keep their process. Unset: on CPUs they do; with a zero_stage only where
   // checkpoints are kept, from which they then go on, as copies of shares take time and memory.
   std::optional<bool> in_process_restart;
-  // With that, when a new worker gets the state of the others: "beside" the next step, in which
-  // they learn from its samples, too; "before" it; "auto": whichever holds them up for less.
-  std::string healing = "auto";
+  // With that, when a new worker gets the state of the others: "before" their next step; "beside"
+  // it, in which they learn from its samples, too, and come to other bits than an undisturbed run;
+  // "auto": whichever holds them up for less.
+  std::string healing = "before";
   // With in_process_restart set and a zero_stage: copies of each worker's share.
   int64_t replicas = 1;
   int64_t replicate_every = 1;  // steps

@@ -224,11 +224,11 @@ absl::Status SetGenerators(torch::Device device, const torch::Tensor& state) {
   return absl::OkStatus();
 }
 
-void SeedGenerators(torch::Device device, int64_t step, uint32_t rank) {
-  Rng mix(static_cast<uint64_t>(step));
-  const uint64_t seed = mix.Next() ^ Rng(~uint64_t{rank}).Next();
+void SeedGenerators(torch::Device device, uint64_t seed, int64_t step, uint32_t rank) {
+  const uint64_t of_step = Rng(Rng(seed).Next() ^ static_cast<uint64_t>(step)).Next();
+  const uint64_t mixed = of_step ^ Rng(~uint64_t{rank}).Next();
   for (at::Generator& generator : Generators(device)) {
-    Locked(generator, [&] { generator.set_current_seed(seed); });
+    Locked(generator, [&] { generator.set_current_seed(mixed); });
   }
 }
 
@@ -236,7 +236,7 @@ absl::Status RestoreGenerators(const CheckpointTensors& tensors, torch::Device d
                                uint32_t rank) {
   const auto found = tensors.find(absl::StrCat("generators.", rank));
   if (found != tensors.end()) return SetGenerators(device, found->second);
-  SeedGenerators(device, step, rank);
+  SeedGenerators(device, /*seed=*/0, step, rank);
   return absl::OkStatus();
 }
 

@@ -67,9 +67,9 @@ absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,
 torch::Tensor GetGenerators(torch::Device device);
 // Takes a state of GetGenerators. Errors: FAILED_PRECONDITION — of another kind of device.
 absl::Status SetGenerators(torch::Device device, const torch::Tensor& state);
-// For a rank that the checkpoint doesn't know: seeded by step and rank.
-void SeedGenerators(torch::Device device, int64_t step, uint32_t rank);
-// What a checkpoint has of them for this rank, or the latter.
+// Numbers that follow from these alone.
+void SeedGenerators(torch::Device device, uint64_t seed, int64_t step, uint32_t rank);
+// What a checkpoint has of them for this rank; where it doesn't know it, seeded by step and rank.
 absl::Status RestoreGenerators(const CheckpointTensors& tensors, torch::Device device, int64_t step,
                                uint32_t rank);
 

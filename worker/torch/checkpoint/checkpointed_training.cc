@@ -140,6 +140,7 @@ absl::Status CheckpointedTraining::ApplyExtra(const Extra& extra,
                                               const CheckpointTensors& tensors) const {
   CheckpointTensors state = TensorsWithPrefix(tensors, ExtraPrefix(extra.name));
   if (state.empty()) {
+    if (extra.state.SaveState().empty()) return absl::OkStatus();  // it is at its beginning
     Log(LogLevel::kWarning,
         absl::StrCat("the checkpoint has no '", extra.name, "' for rank ", context_.rank(), " of ",
                      context_.world_size(), "; it begins anew"));

@@ -30,8 +30,6 @@ constexpr int kTransferTag = 0;
 // In the introduction, beside the passing tensors.
 constexpr const char* kHeader = "header";
 constexpr const char* kFileBytes = "file_bytes";
-// Of what was before.
-constexpr const char* kGeneratorsBefore = "generators";
 
 size_t SizeOf(const TensorFile& file) {
   size_t bytes = 0;
@@ -131,9 +129,6 @@ absl::Status Healing::TakeIntroduction(const torch::Tensor& bytes) {
     buffer.tensor.detach().copy_(found->second);
   }
   DDPRUN_RETURN_IF_ERROR(RestoreExtras(introduction_, state_));
-  if (!known_.versions[context_.rank()].has_value()) {
-    SeedGenerators(context_.device(), version().progress.step, context_.rank());
-  }
   // Whatever this rank's own numbers come to: not even infinite ones may reach the others.
   for (torch::Tensor& parameter : Parameters(state_.module)) {
     if (!parameter.requires_grad()) continue;
@@ -147,7 +142,6 @@ absl::Status Healing::TakeIntroduction(const torch::Tensor& bytes) {
 void Healing::KeepWhatWasBefore() {
   before_ = PassingTensors(state_, {});
   for (auto& [name, tensor] : before_) tensor = tensor.clone();
-  before_[kGeneratorsBefore] = GetGenerators(context_.device());
 }
 
 absl::Status Healing::PutBack() {
@@ -156,8 +150,7 @@ absl::Status Healing::PutBack() {
   for (const NamedTensor& buffer : NamedBuffers(state_.module)) {
     buffer.tensor.detach().copy_(before_.at(kModelPrefix + buffer.name));
   }
-  DDPRUN_RETURN_IF_ERROR(RestoreExtras(before_, state_));
-  return SetGenerators(context_.device(), before_.at(kGeneratorsBefore));
+  return RestoreExtras(before_, state_);
 }
 
 // Each taker has a giver of its own, as long as there are enough; who has none to serve stays out.

@@ -58,7 +58,7 @@ class Healing {
   bool has_taken() const { return has_taken_; }
 
   // Ends the transfer. A rank to which the state had come whole has taken it; another one's
-  // buffers, extras and generators are what they were before Begin. Nothing after Finish.
+  // buffers and extras are what they were before Begin. Nothing after Finish.
   absl::Status Abandon();
 
  private:

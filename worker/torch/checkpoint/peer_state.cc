@@ -163,11 +163,7 @@ absl::Status TakeNewestState(Context& context, const ReplicatedState& state,
     if (known.HasIt(context.rank())) return absl::OkStatus();
     DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors tensors, DecodeTensors(sent));
     DDPRUN_RETURN_IF_ERROR(RestoreLasting(tensors, state));
-    DDPRUN_RETURN_IF_ERROR(RestoreExtras(tensors, state));
-    if (!known.versions[context.rank()].has_value()) {
-      SeedGenerators(context.device(), known.newest->progress.step, context.rank());
-    }
-    return absl::OkStatus();
+    return RestoreExtras(tensors, state);
   });
 }
 

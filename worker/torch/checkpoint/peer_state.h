@@ -69,8 +69,7 @@ KnownStates CompareOffers(const std::vector<StateOffer>& offers);
 int64_t StateBytes(const ReplicatedState& state);
 
 // Gives all ranks the newest state, while they wait: a collective. What it sends takes as much
-// memory once more on all ranks. Ranks that were just started seed their random generators by step
-// and rank. Requires: some have it, and not all.
+// memory once more on all ranks. Requires: some have it, and not all.
 // Errors: UNAVAILABLE, "PeerError: …" — a peer is gone. FAILED_PRECONDITION — ranks have different
 // models or optimizers. UNIMPLEMENTED — an optimizer whose state can't be read. After an error this
 // rank's state is as before, or the other's.

@@ -352,7 +352,7 @@ absl::StatusOr<TrainingProgress> ShardReplicas::Apply(const Parts& parts, bool h
   if (has_generators) {
     DDPRUN_RETURN_IF_ERROR(SetGenerators(context_.device(), parts.others.at(kGenerators)));
   } else {
-    SeedGenerators(context_.device(), progress.step, context_.rank());
+    SeedGenerators(context_.device(), /*seed=*/0, progress.step, context_.rank());
   }
   return progress;
 }

@@ -306,6 +306,23 @@ void DistributedDataParallel::ZeroGrad() {
   }
 }
 
+absl::StatusOr<bool> DistributedDataParallel::FinishStep() {
+  Implementation& ddp = *implementation_;
+  return worker::CatchExceptions([&]() -> absl::StatusOr<bool> {
+    bool changed = ddp.reducer->rebuild_buckets();
+    if (!std::exchange(ddp.has_finished_step, true)) changed = true;
+    // A parameter may have had its first gradient.
+    if (ddp.options.find_unused_parameters && ddp.options.gradient_as_bucket_view) changed = true;
+    if (ddp.options.broadcast_buffers && !ddp.buffers.empty()) {
+      ddp.BroadcastBuffers(/*source=*/0);
+      ddp.last_forward_synchronized = false;
+    }
+    return changed;
+  });
+}
+
+CheckpointedState& DistributedDataParallel::buckets() { return implementation_->bucket_order; }
+
 DistributedDataParallelStatistics DistributedDataParallel::Statistics() const {
   const Implementation& ddp = *implementation_;
   const at::DDPLoggingData data = ddp.logger->get_ddp_logging_data();

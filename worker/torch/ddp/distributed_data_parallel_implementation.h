@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "ddprun/distributed_data_parallel.h"
+#include "worker/torch/ddp/bucket_order.h"
 #include "worker/torch/store/collective_check.h"
 
 namespace ddprun {
@@ -27,9 +28,11 @@ struct DistributedDataParallel::Implementation {
   std::unordered_map<size_t, std::string> names;
   std::shared_ptr<c10d::Reducer> reducer;
   std::shared_ptr<c10d::Logger> logger;
+  worker::BucketOrder bucket_order{*this};
+  bool has_finished_step = false;
   bool synchronize = true;  // off inside NoSync
   // Whether the last forward pass was for a backward pass that averages; Python sends buffers
-  // before the next one only then.
+  // before the next one only then. False after FinishStep, which has sent them.
   bool last_forward_synchronized = true;
   bool static_graph_callback_queued = false;
   bool joining = false;                            // inside Join

@@ -12,10 +12,16 @@
 
 namespace ddprun {
 
-worker::ReplicatedState Session::Implementation::StateOfAll() const {
+std::map<std::string, CheckpointedState*> Session::Implementation::ExtrasOfAll() const {
   std::map<std::string, CheckpointedState*> extras = {{"scaler", scaler.get()},
                                                       {"data", sampler_checkpoint.get()},
                                                       {"batch", batch_checkpoint.get()}};
+  if (options.zero_stage < "2") extras["buckets"] = buckets_checkpoint.get();
+  return extras;
+}
+
+worker::ReplicatedState Session::Implementation::StateOfAll() const {
+  std::map<std::string, CheckpointedState*> extras = ExtrasOfAll();
   if (power_sgd != nullptr) extras["power_sgd"] = power_sgd_of_all.get();
   return {.module = *model, .optimizer = *optimizer, .extras = extras, .average = average.get()};
 }

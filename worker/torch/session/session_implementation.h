@@ -5,6 +5,7 @@
 #include <torch/optim/optimizer.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -27,6 +28,7 @@
 #include "worker/torch/checkpoint/peer_state.h"
 #include "worker/torch/checkpoint/shard_replicas.h"
 #include "worker/torch/session/batch_checkpoint.h"
+#include "worker/torch/session/buckets_checkpoint.h"
 #include "worker/torch/session/journal.h"
 #include "worker/torch/session/optimizer_steps.h"
 #include "worker/torch/session/power_sgd_of_all.h"
@@ -97,7 +99,7 @@ struct Session::Implementation {
   using Pass = worker::Pass;
   // In-process restarts (session_recovery.cc).
   bool SurvivesUnasked() const;
-  // Whether such an error is followed by a generation in which this process can go on.
+  // Whether a generation follows such an error, in which this process can go on.
   bool CanRecover(const absl::Status& status) const;
   // The step comes to nothing: until the next one the program computes without the others.
   void Break(const absl::Status& why);
@@ -116,6 +118,7 @@ struct Session::Implementation {
 
   // New workers get the state beside a step (session_healing.cc). Between Begin and End
   // `healing` isn't null, and only those who have the state learn.
+  std::map<std::string, CheckpointedState*> ExtrasOfAll() const;  // but PowerSgd's
   worker::ReplicatedState StateOfAll() const;
   // The same on all ranks. known: some lack the newest state.
   bool HealsBeside(const worker::KnownStates& known) const;
@@ -136,6 +139,7 @@ struct Session::Implementation {
   absl::StatusOr<bool> BeginStepAnywhere();
   absl::Status EndEpoch();
   absl::Status End();
+  void SeedGenerators(bool of_evaluation = false) const;  // torch's
   // Waits for the samples of the next step.
   absl::Status TakeShare();
   void TakeBatch();
@@ -156,15 +160,12 @@ struct Session::Implementation {
   // Reads the last step's loss: an error when it isn't finite.
   absl::Status CheckStep();
   absl::Status ReportStep();
-  // Begins to save, with a score if there is one; without one, what is saved already isn't saved
-  // again. The other waits until it is written.
+  // Begins to save; without a score, not what is saved already. The other waits for the disk.
   absl::Status Save(std::optional<double> score = std::nullopt);
   absl::Status SaveAndWait();
-  // Whether this step's end is a time to save; a collective now and then, with
-  // --checkpoint_minutes.
+  // Whether it is time to save; a collective now and then, with --checkpoint_minutes.
   absl::StatusOr<bool> SavingIsDue();
-  // A sentence for people; "" = there is no evaluation.
-  absl::StatusOr<std::string> Evaluate();
+  absl::StatusOr<std::string> Evaluate();  // for people; "" = there is no evaluation
   // The evaluation's, with the averages in the parameters' place.
   absl::StatusOr<double> Figure();
   // Saves the model if its figure is the best so far.
@@ -195,16 +196,16 @@ struct Session::Implementation {
   std::shared_ptr<PowerSgd> power_sgd;                      // null = another hook
   std::unique_ptr<worker::PowerSgdOfAll> power_sgd_of_all;  // null with it
   std::unique_ptr<DistributedDataParallel> ddp;             // null with zero_stage 2
-  std::unique_ptr<Checkpointer> checkpointer;               // null = none
-  std::unique_ptr<worker::ShardReplicas> replicas;          // null = none
+  std::unique_ptr<worker::BucketsCheckpoint> buckets_checkpoint;
+  std::unique_ptr<Checkpointer> checkpointer;       // null = none
+  std::unique_ptr<worker::ShardReplicas> replicas;  // null = none
   std::unique_ptr<Metrics> metrics;
   worker::SaveClock save_clock;
   std::unique_ptr<worker::Healing> healing;  // null = none is under way
   TrainingProgress progress_before_healing;
   TrainingProgress progress;
   std::optional<TrainingProgress> saved;  // the last that was, in this generation
-  // In which generation the state came about that this rank has; none: it has none that training
-  // could go on from.
+  // In which generation this rank's state came about; none: training can't go on from it.
   std::optional<uint64_t> state_generation;
   bool others_have_state = false;               // or others have, when this generation began
   bool evaluation_is_done = false;              // then, of the last epoch, as far as these know
@@ -215,8 +216,7 @@ struct Session::Implementation {
   // is done until it is asked again doesn't count, unless the step was done before.
   absl::Status broken;
 
-  // Reads ahead on threads that use data and options, and nothing that a new generation changes;
-  // null: training is over.
+  // Its threads use nothing that a new generation changes; null: training is over.
   std::unique_ptr<ElasticLoader<std::vector<Pass>>> loader;
   SamplerState data_place;  // what is committed
   std::unique_ptr<worker::SamplerCheckpoint> sampler_checkpoint;

@@ -33,8 +33,7 @@ void Session::Implementation::Break(const absl::Status& why) {
 
 void Session::Implementation::KeepStepStart() {
   if (!context->CanRejoin() || zero != nullptr) return;  // ZeRO goes back to what it has copies of
-  worker::StepStart start = {
-      .step = progress.step, .buffers = {}, .generators = worker::GetGenerators(context->device())};
+  worker::StepStart start = {.step = progress.step, .buffers = {}, .power_sgd = {}};
   const torch::NoGradGuard no_grad;
   for (const torch::Tensor& buffer : Buffers(*model)) start.buffers.push_back(buffer.clone());
   if (power_sgd != nullptr) start.power_sgd = worker::KeepPowerSgd(*power_sgd);
@@ -47,8 +46,7 @@ absl::Status Session::Implementation::ReturnToStepStart() {
   const torch::NoGradGuard no_grad;
   std::vector<torch::Tensor> buffers = Buffers(*model);
   for (size_t i = 0; i < buffers.size(); ++i) buffers[i].copy_(step_start->buffers[i]);
-  if (power_sgd != nullptr) DDPRUN_RETURN_IF_ERROR(power_sgd->RestoreState(step_start->power_sgd));
-  return worker::SetGenerators(context->device(), step_start->generators);
+  return power_sgd != nullptr ? power_sgd->RestoreState(step_start->power_sgd) : absl::OkStatus();
 }
 
 // In this order: what is made from the context dies before its group does.
@@ -137,12 +135,8 @@ absl::StatusOr<bool> Session::Implementation::TakeShardsBack(
   if (replicas == nullptr) {
     replicas = std::make_unique<worker::ShardReplicas>(
         *context,
-        worker::ShardedTraining{.module = *model,
-                                .zero = *zero,
-                                .extras = {{"scaler", scaler.get()},
-                                           {"data", sampler_checkpoint.get()},
-                                           {"batch", batch_checkpoint.get()}},
-                                .average = average.get()},
+        worker::ShardedTraining{
+            .module = *model, .zero = *zero, .extras = ExtrasOfAll(), .average = average.get()},
         static_cast<uint32_t>(options.replicas));
   }
   std::vector<uint32_t> hosts;

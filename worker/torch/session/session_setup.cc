@@ -160,6 +160,7 @@ absl::Status Session::Implementation::Prepare(const OptimizerKind& kind,
   model->train();
   scaler = std::make_unique<GradScaler>(
       GradScalerOptions{.enabled = precision == MixedPrecision::kFloat16});
+  buckets_checkpoint = std::make_unique<worker::BucketsCheckpoint>(ddp);
   if (options.comm_hook == "power_sgd") {
     power_sgd = std::make_shared<PowerSgd>();
     power_sgd_of_all = std::make_unique<worker::PowerSgdOfAll>(*power_sgd);
@@ -202,6 +203,7 @@ absl::Status Session::Implementation::StartTogether() {
   if (others_have_state && checkpointer != nullptr) checkpointer->GoOnAfter(newest_fence);
   if (checkpointer != nullptr) DDPRUN_RETURN_IF_ERROR(checkpointer->Claim());
   DDPRUN_ASSIGN_OR_RETURN(const bool others_know, TakeStateOfOthers(notes));
+  if (!others_know) buckets_checkpoint->Forget();  // a checkpoint's come with it
   // Zero averages gradients itself from stage 2 on.
   if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp(others_know && zero == nullptr));
   if (!others_know) DDPRUN_RETURN_IF_ERROR(Resume());
@@ -350,7 +352,7 @@ absl::Status Session::Implementation::MakeDdp(bool equal) {
   ddp_options.communication_hook = power_sgd;
   ddp_options.init_sync = !equal;
   DDPRUN_ASSIGN_OR_RETURN(ddp, DistributedDataParallel::Create(model, *context, ddp_options));
-  return absl::OkStatus();
+  return buckets_checkpoint->Apply();
 }
 
 std::unique_ptr<Checkpointer> Session::Implementation::MakeCheckpointer(
@@ -362,9 +364,7 @@ std::unique_ptr<Checkpointer> Session::Implementation::MakeCheckpointer(
                           .sharded = zero != nullptr,
                           .tell_of_none = options.resume_from.empty(),
                           .only = only});
-  result->Add("scaler", *scaler);
-  result->Add("data", *sampler_checkpoint);
-  result->Add("batch", *batch_checkpoint);
+  for (const auto& [name, extra] : ExtrasOfAll()) result->Add(name, *extra);
   if (power_sgd != nullptr) result->Add("power_sgd", *power_sgd);
   if (average != nullptr) result->Add(*average);
   return result;

@@ -35,11 +35,11 @@ struct Pass {
   double share = 1;   // of this rank's samples in the step
 };
 
-// What a step changes before the optimizer does, as it was before.
+// What a step changes before the optimizer does, as it was before. (Random generators are set
+// anew: Session::Implementation::SeedGenerators.)
 struct StepStart {
   int64_t step = 0;
   std::vector<torch::Tensor> buffers;  // copies
-  torch::Tensor generators;            // worker::GetGenerators
   CheckpointedState::Tensors power_sgd;
 };
 

@@ -1,0 +1,118 @@
+#!/usr/bin/env python3
+"""Trainings that workers' deaths or the job's end have disturbed end with the bits of an undisturbed one (docs/CPP.md).
+
+DDPRUN_TEST_WHOLE=1: the campaign of 300 kills and 100 resumes, over stages 0 to 3, shared memory and Gloo, with and without
+average, fp16, clipping and accumulated batches.
+"""
+
+import os
+import random
+import signal
+import sys
+import unittest
+
+ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+
+from bed import WHOLE  # noqa: E402
+from same_bits import BitsTraining, bits_of, differing, drop_buckets  # noqa: E402
+from seeds import drawn_seed  # noqa: E402
+
+SEED = drawn_seed()
+STAGES = ("0", "1", "2", "3")
+ALL = ("--ema_decay", "0.9", "--mixed_precision", "fp16", "--max_grad_norm", "1")
+ACCUMULATED = ("--gradient_accumulation_steps", "2", "--batch_size", "2", "--num_workers", "1")
+SURVIVE = ("--in_process_restart",)
+ANEW = ("--no_in_process_restart",)
+# Of the program, in each stage; an ordinary run's: one a stage.
+ORDINARY = {"0": (*ALL, "--backend", "auto"), "1": (*ALL, "--backend", "gloo"), "2": (*ALL, "--backend", "gloo"),
+            "3": (*ALL, *ACCUMULATED, "--backend", "auto")}
+SHAPES = [(*more, "--backend", backend) for backend in ("auto", "gloo") for more in ((), ALL, (*ALL, *ACCUMULATED))]
+KILLS, RESUMES = 3, 2  # of one training
+ALL_KILLS, ALL_RESUMES = 300, 100
+
+
+def kill(times):
+    def disturb(training):
+        for _ in range(times):
+            training.kill()
+    return disturb
+
+
+def begin_again(times):
+    def disturb(training):
+        for number in range(times):
+            training.begin_again((signal.SIGKILL, signal.SIGTERM)[number % 2])
+    return disturb
+
+
+class SameBits(unittest.TestCase):
+    references = {}
+
+    def setUp(self):
+        print(f"seed {SEED}", flush=True)
+        self.rng = random.Random(SEED)
+
+    def reference(self, options):
+        if options not in self.references:
+            self.references[options] = bits_of(BitsTraining(self.rng, options), lambda training: None)
+        return self.references[options]
+
+    def difference(self, options, disturb, more=()):
+        """What differs from the undisturbed training, and the disturbed one; `more`: options of the latter alone."""
+        expected = self.reference(options)
+        training = BitsTraining(self.rng, (*options, *more))
+        return differing(expected, bits_of(training, disturb)), training
+
+    def assert_same(self, options, disturb):
+        differ, training = self.difference(options, disturb)
+        self.assertEqual([], differ, f"{len(training.victims)} kills, {training.jobs} jobs of {options}")
+
+    def test_kills_and_resumes(self):
+        for stage in STAGES:
+            options = ("--zero_stage", stage, *ORDINARY[stage])
+            with self.subTest(stage=stage):
+                self.assert_same((*options, *SURVIVE), kill(KILLS))
+                self.assert_same((*options, *ANEW), kill(1))
+                self.assert_same((*options, *ANEW), begin_again(1))
+
+    @unittest.skipUnless(WHOLE, "DDPRUN_TEST_WHOLE=1: the campaign takes some twenty minutes")
+    def test_campaign(self):
+        kills, resumes, number, bad = 0, 0, 0, []
+        while kills < ALL_KILLS or resumes < ALL_RESUMES:
+            stage, shape = STAGES[number % len(STAGES)], SHAPES[number // len(STAGES) % len(SHAPES)]
+            survive = kills * ALL_RESUMES <= resumes * ALL_KILLS
+            options = ("--zero_stage", stage, *shape, *(SURVIVE if survive else ANEW))
+            differ, training = self.difference(options, kill(KILLS) if survive or number % 2 else begin_again(RESUMES))
+            number += 1
+            kills += len(training.victims) if survive else 0
+            resumes += 0 if survive else len(training.victims) + training.jobs - 1
+            if differ:
+                bad.append((options, differ[:4]))
+            print(f"training {number}: {' '.join(options)}: {len(training.victims)} kills, {training.jobs} jobs: {len(differ)} "
+                  f"tensors differ; {kills} kills beside survivors and {resumes} resumes so far", flush=True)
+        self.assertEqual([], bad)
+
+    def test_twin_without_the_order_of_buckets(self):
+        """What a new reducer does in its first step is seen at the end: over rings, and with views in shared memory."""
+        for options in (("--zero_stage", "0", "--backend", "gloo", "--no_gradient_as_bucket_view", *ANEW),
+                        ("--zero_stage", "0", "--backend", "auto", *ANEW)):
+            with self.subTest(options=options):
+                differ, _ = self.difference(options, lambda training: training.begin_again(signal.SIGKILL, drop_buckets))
+                self.assertIn("/model.0.weight", differ)
+
+    def test_twin_with_numbers_of_its_own(self):
+        """Whoever is new changes its samples as nobody else would."""
+        options = ("--zero_stage", "0", "--backend", "auto", *SURVIVE)
+        differ, _ = self.difference(options, kill(1), ("--data", "own"))
+        self.assertIn("/model.0.weight", differ)
+
+    def test_twin_that_is_healed_beside_a_step(self):
+        """In that step others learn from the new one's samples, which are divided otherwise."""
+        options = ("--zero_stage", "0", "--backend", "auto", *SURVIVE)
+        differ, _ = self.difference(options, kill(1), ("--healing", "beside"))
+        self.assertIn("/model.0.weight", differ)
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
