@@ -92,9 +92,11 @@ class BitsTraining(LiveTraining):
         self.agents = [self.bed.run(f"job{self.jobs}", [*job, *training])]
 
     def alive(self):
+        """Workers of this job, as far as its agent has written."""
         self.bed.follower.refresh()
-        killed = {pid for pid, _ in self.victims}
-        return [pid for pid in self.started() if pid not in killed]
+        gone = {line["worker_pid"] for line in self.bed.events.find("worker_exit")} | {pid for pid, _ in self.victims}
+        return [int(line["worker_pid"]) for line in self.bed.events.find("worker_started", self.since)
+                if line["worker_pid"] not in gone]
 
     def kill(self):
         """A worker, at a random moment: of a step, a save or an evaluation, or while others still recover from the last kill."""

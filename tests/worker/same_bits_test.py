@@ -78,18 +78,19 @@ class SameBits(unittest.TestCase):
 
     @unittest.skipUnless(WHOLE, "DDPRUN_TEST_WHOLE=1: the campaign takes some twenty minutes")
     def test_campaign(self):
-        kills, resumes, number, bad = 0, 0, 0, []
+        kills, resumes, done, bad = 0, 0, {True: 0, False: 0}, []
         while kills < ALL_KILLS or resumes < ALL_RESUMES:
-            stage, shape = STAGES[number % len(STAGES)], SHAPES[number // len(STAGES) % len(SHAPES)]
             survive = kills * ALL_RESUMES <= resumes * ALL_KILLS
-            options = ("--zero_stage", stage, *shape, *(SURVIVE if survive else ANEW))
-            differ, training = self.difference(options, kill(KILLS) if survive or number % 2 else begin_again(RESUMES))
-            number += 1
+            number = done[survive]
+            done[survive] += 1
+            row = number // len(STAGES)
+            options = ("--zero_stage", STAGES[number % len(STAGES)], *SHAPES[row % len(SHAPES)], *(SURVIVE if survive else ANEW))
+            differ, training = self.difference(options, kill(KILLS) if survive or (number + row) % 2 else begin_again(RESUMES))
             kills += len(training.victims) if survive else 0
             resumes += 0 if survive else len(training.victims) + training.jobs - 1
             if differ:
                 bad.append((options, differ[:4]))
-            print(f"training {number}: {' '.join(options)}: {len(training.victims)} kills, {training.jobs} jobs: {len(differ)} "
+            print(f"training {sum(done.values())}: {' '.join(options)}: {len(training.victims)} kills, {training.jobs} jobs: {len(differ)} "
                   f"tensors differ; {kills} kills beside survivors and {resumes} resumes so far", flush=True)
         self.assertEqual([], bad)
 
