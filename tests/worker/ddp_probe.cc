@@ -3,7 +3,8 @@
 //                                        what the logger measured to FILE.MODE.RANK.statistics
 //   ddp_probe die kill|throw|mismatch|none   at step 3 the last rank fails (mismatch: all)
 //   ddp_probe die first                  rank 0 fails at once; the others stop, and come later
-//   ddp_probe resume DIRECTORY STEPS FILE [DIE_AT]   a checkpoint every 3 steps, resumes by itself
+//   ddp_probe resume DIRECTORY STEPS FILE [DIE_AT [no_buckets]]   a checkpoint every 3 steps,
+//                                        resumes by itself; no_buckets: their order isn't saved
 //   ddp_probe wrong HOW checked|unchecked   the second rank does something else: model, device,
 //   uneven, skip, order, stop, nan_loss, nan_gradient, ragged, backend, other_backend; all do:
 //   no_backend
@@ -288,14 +289,16 @@ absl::Status Die(const std::string& how) {
 }
 
 absl::Status Resume(const std::string& directory, int64_t steps, const std::string& file,
-                    int64_t die_at) {
+                    int64_t die_at, bool saves_buckets) {
   DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<Context> context, Context::Create());
   torch::manual_seed(context->rank());
   Network network(0.2);  // draws from the random generator in every step
-  DDPRUN_ASSIGN_OR_RETURN(const std::unique_ptr<DistributedDataParallel> ddp,
-                          DistributedDataParallel::Create(network.ptr(), *context));
+  DDPRUN_ASSIGN_OR_RETURN(
+      const std::unique_ptr<DistributedDataParallel> ddp,
+      DistributedDataParallel::Create(network.ptr(), *context, {.gradient_as_bucket_view = true}));
   torch::optim::AdamW optimizer(network->parameters(), torch::optim::AdamWOptions(0.01));
   ddprun::Checkpointer checkpointer(*context, network.ptr(), optimizer, {.directory = directory});
+  if (saves_buckets) checkpointer.Add("buckets", ddp->buckets());
   DDPRUN_ASSIGN_OR_RETURN(const std::optional<ddprun::TrainingProgress> resumed,
                           checkpointer.Restore());
   int64_t step = resumed.value_or(ddprun::TrainingProgress{}).step;
@@ -304,6 +307,7 @@ absl::Status Resume(const std::string& directory, int64_t steps, const std::stri
   while (step < steps) {
     ddp->ZeroGrad();
     Step(network, *ddp, true);
+    DDPRUN_RETURN_IF_ERROR(ddp->FinishStep().status());
     optimizer.step();
     ++step;
     if (step == die_at) raise(SIGKILL);
@@ -417,7 +421,8 @@ absl::Status Main(int argc, char** argv) {
   if (arguments.size() == 2 && arguments[0] == "die") return Die(arguments[1]);
   if (arguments.size() >= 4 && arguments[0] == "resume") {
     const int64_t die_at = arguments.size() > 4 ? std::stoll(arguments[4]) : -1;
-    return Resume(arguments[1], std::stoll(arguments[2]), arguments[3], die_at);
+    const bool saves_buckets = arguments.size() <= 5 || arguments[5] != "no_buckets";
+    return Resume(arguments[1], std::stoll(arguments[2]), arguments[3], die_at, saves_buckets);
   }
   return absl::InvalidArgumentError("see the head of ddp_probe.cc for its arguments");
 }
