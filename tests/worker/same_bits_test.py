@@ -90,8 +90,8 @@ class SameBits(unittest.TestCase):
             resumes += 0 if survive else len(training.victims) + training.jobs - 1
             if differ:
                 bad.append((options, differ[:4]))
-            print(f"training {sum(done.values())}: {' '.join(options)}: {len(training.victims)} kills, {training.jobs} jobs: {len(differ)} "
-                  f"tensors differ; {kills} kills beside survivors and {resumes} resumes so far", flush=True)
+            print(f"training {sum(done.values())}: {' '.join(options)}: {len(training.victims)} kills, {training.jobs} jobs: "
+                  f"{len(differ)} tensors differ; {kills} kills beside survivors and {resumes} resumes so far", flush=True)
         self.assertEqual([], bad)
 
     def test_twin_without_the_order_of_buckets(self):

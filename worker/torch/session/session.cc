@@ -127,7 +127,7 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
 // or after a resume, draws the same dropout; and an evaluation takes no number from a step. The
 // batches' own generators come from the samples (LoadPass). All passes of a step draw one after the
 // other. Before a save, too: what a rank has drawn since isn't the same on one that is new.
-// Costs about two microseconds.
+// Takes a microsecond.
 void Session::Implementation::SeedGenerators(bool of_evaluation) const {
   const auto seed = static_cast<uint64_t>(options.seed);
   worker::SeedGenerators(context->device(), of_evaluation ? ~seed : seed, progress.step,
