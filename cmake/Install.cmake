@@ -36,13 +36,15 @@ if(DDPRUN_WORKER)
   # ddprun::worker, and what it is made of.
   set_target_properties(ddprun_worker PROPERTIES EXPORT_NAME worker)
   target_compile_features(ddprun_worker INTERFACE cxx_std_20)
-  install(TARGETS ddprun_worker ddprun_worker_client ddprun_worker_cuda ddprun_worker_data ddprun_worker_data_core ddprun_worker_env
-                  ddprun_worker_metrics ddprun_worker_options ddprun_worker_shm ddprun_base ddprun_base_core ddprun_yaml
-                  ddprun_agent_proto ddprun_tensorboard_proto
+  set(_ddprun_runtime ddprun_worker ddprun_worker_client ddprun_worker_cuda ddprun_worker_data ddprun_worker_data_core
+      ddprun_worker_env ddprun_worker_metrics ddprun_worker_options ddprun_worker_shm ddprun_base ddprun_base_core ddprun_yaml
+      ddprun_agent_proto ddprun_tensorboard_proto)
+  install(TARGETS ${_ddprun_runtime}
     EXPORT ddprun
     ARCHIVE DESTINATION ${_ddprun_libraries} COMPONENT runtime
     INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${CMAKE_INSTALL_INCLUDEDIR}/ddprun/internal)
-  add_dependencies(installable ddprun_worker)
+  # Each by its name: a static library doesn't build those that it is linked with (CMAKE_OPTIMIZE_DEPENDENCIES).
+  add_dependencies(installable ${_ddprun_runtime})
   install(EXPORT ddprun NAMESPACE ddprun:: FILE ddprunTargets.cmake DESTINATION ${_ddprun_package}
     COMPONENT runtime)
 
