@@ -31,7 +31,7 @@ struct TrainingProgress {
 };
 
 struct CheckpointerOptions {
-  std::string directory;  // created when missing; shared by the nodes, or one a node
+  std::string directory = {};  // created when missing; shared by the nodes, or one a node
   // Of this many of the newest steps checkpoints stay, at least 1: whole ones, and beside them the
   // best. What lacks a shard or is cut short doesn't count, and goes with what is older than they
   // are; so does a step that was saved again after a fault.

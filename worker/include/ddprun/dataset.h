@@ -13,8 +13,8 @@ namespace ddprun {
 
 // What one backward pass learns from.
 struct Batch {
-  torch::Tensor inputs;   // [n, …]
-  torch::Tensor targets;  // [n, …]; undefined where there are none
+  torch::Tensor inputs = {};   // [n, …]
+  torch::Tensor targets = {};  // [n, …]; undefined where there are none
 };
 
 // Samples by number.
@@ -23,7 +23,8 @@ struct Dataset {
   // The samples with these numbers, below size, on the CPU. Everything random comes from
   // `generator`, so that a resumed run sees what an uninterrupted one would have seen.
   // Threads: any, several at once. What it throws ends the training.
-  std::function<Batch(const std::vector<int64_t>& samples, const at::Generator& generator)> load;
+  std::function<Batch(const std::vector<int64_t>& samples, const at::Generator& generator)> load =
+      {};
   std::string samples_name = "samples";  // for people: "digits"
 };
 

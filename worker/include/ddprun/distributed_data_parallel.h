@@ -10,6 +10,7 @@
 #include <memory>
 #include <optional>
 #include <string>
+#include <type_traits>
 #include <utility>
 #include <vector>
 
@@ -25,7 +26,7 @@ namespace ddprun {
 // The options of torch.nn.parallel.DistributedDataParallel, with its defaults.
 struct DistributedDataParallelOptions {
   // Size of the gradient buckets in MiB; unset: 25, the first bucket 1, so that it leaves early.
-  std::optional<double> bucket_cap_mb;
+  std::optional<double> bucket_cap_mb = {};
   // Gradients are views into the buckets: no copy, but ZeroGrad must not free them.
   bool gradient_as_bucket_view = false;
   // Some parameters get no gradient in some steps. Costs a walk over the graph a step.
@@ -38,7 +39,7 @@ struct DistributedDataParallelOptions {
   bool init_sync = true;
   // How gradients are averaged: one of LibTorch's ways, or the user's own. At most one of the two.
   BuiltInHook built_in_hook = BuiltInHook::kNone;
-  std::shared_ptr<CommunicationHook> communication_hook;
+  std::shared_ptr<CommunicationHook> communication_hook = {};
   // The first ten steps are measured for Statistics(), then each one of so many; from 1.
   int statistics_every = 100;
 };
@@ -67,6 +68,12 @@ struct DistributedDataParallelStatistics {
   std::map<std::string, std::string> strings;
 };
 
+// What a forward pass may return: outputs are where DistributedDataParallel finds the graph.
+template <typename Output>
+inline constexpr bool kIsForwardOutput =
+    std::is_same_v<std::remove_cvref_t<Output>, torch::Tensor> ||
+    std::is_same_v<std::remove_cvref_t<Output>, std::vector<torch::Tensor>>;
+
 // Data-parallel training of one module over c10d::Reducer: gradients are averaged over all ranks in
 // buckets, while the rest of the backward pass still runs. Bit-identical with Python's.
 //
@@ -94,8 +101,16 @@ class DistributedDataParallel {
   // loss must be made from what this returns.
   template <typename Function>
   auto Forward(Function&& forward) {
-    BeforeForward();
-    return AfterForward(std::forward<Function>(forward)());
+    if constexpr (kIsForwardOutput<decltype(forward())>) {
+      BeforeForward();
+      return AfterForward(std::forward<Function>(forward)());
+    } else {
+      static_assert(kIsForwardOutput<decltype(forward())>,
+                    "the model's forward() must return a torch::Tensor or a "
+                    "std::vector<torch::Tensor>: of a tuple, as of torch::nn::GRU and LSTM, put "
+                    "what the loss needs into one, in a module of your own");
+      return forward();  // no second error
+    }
   }
 
   // Clears the gradients, as optimizer.zero_grad() does, without giving up bucket views.

@@ -11,12 +11,12 @@ enum class BetterFigure { kNeither, kHigher, kLower };
 
 // A figure over samples that are not trained on, after each epoch and at the end.
 struct Evaluation {
-  std::string name;  // "accuracy": in the metrics
+  std::string name = {};  // "accuracy": in the metrics
   // Called by all ranks, on the model in evaluation mode, without gradients; with --ema_decay on
   // the averages of its parameters.
-  std::function<double()> figure;
+  std::function<double()> figure = {};
   // "accuracy 97.8% on 360 held-out digits"; null: name and figure.
-  std::function<std::string(double figure)> describe;
+  std::function<std::string(double figure)> describe = {};
   // The best model so far is saved after its evaluation, and stays beside the newest checkpoints.
   BetterFigure better = BetterFigure::kNeither;
 };

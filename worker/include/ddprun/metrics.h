@@ -22,7 +22,7 @@ enum class MetricsConsole { kAuto, kProgressBar, kLines, kNone };
 struct MetricsOptions {
   // For the files; made when it is missing. "" = no files. Where rank 0 may move to another node it
   // must be on a file system that the nodes share.
-  std::string output_dir;
+  std::string output_dir = {};
   bool json_lines = true;   // <output_dir>/metrics.jsonl
   bool tensorboard = true;  // <output_dir>/tensorboard/events.out.tfevents.…
   MetricsConsole console = MetricsConsole::kAuto;
@@ -44,12 +44,12 @@ struct MetricsOptions {
 
 // What this rank's training loop knows of a step.
 struct StepMetrics {
-  int64_t step = 0;    // optimizer steps that are done, this one included; grows
-  torch::Tensor loss;  // of this rank's batch: one number, on any device; undefined = none
+  int64_t step = 0;         // optimizer steps that are done, this one included; grows
+  torch::Tensor loss = {};  // of this rank's batch: one number, on any device; undefined = none
   double learning_rate = 0;
-  int64_t samples = 0;                  // that this rank trained on in this step
-  absl::Duration data_time;             // of this step, waiting for its samples
-  std::optional<double> gradient_norm;  // before clipping
+  int64_t samples = 0;                       // that this rank trained on in this step
+  absl::Duration data_time = {};             // of this step, waiting for its samples
+  std::optional<double> gradient_norm = {};  // before clipping
 };
 
 // Tells how training goes: to the console of rank 0, as JSON lines and as event files that

@@ -27,9 +27,9 @@ using OptimizerKind = std::variant<AdamW, Sgd>;
 
 // Parameters that are trained in a way of their own.
 struct ParameterGroup {
-  std::vector<torch::Tensor> parameters;
-  double learning_rate_factor = 1;     // of the program's; above 0
-  std::optional<double> weight_decay;  // in place of the program's
+  std::vector<torch::Tensor> parameters = {};
+  double learning_rate_factor = 1;          // of the program's; above 0
+  std::optional<double> weight_decay = {};  // in place of the program's
 };
 
 }  // namespace ddprun

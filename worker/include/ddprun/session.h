@@ -58,7 +58,7 @@ class SessionModel {
       : session_(&session), module_(std::move(module)) {}
 
   template <typename... Arguments>
-  auto operator()(Arguments&&... arguments);
+  auto operator()(Arguments&&... arguments) const;
   // The module itself, for anything but its forward().
   Impl* operator->() const { return module_.get(); }
   Impl& operator*() const { return *module_; }
@@ -70,7 +70,7 @@ class SessionModel {
 
 struct SessionOptions {
   std::string name = "training";  // of the program, for people
-  TrainingOptions training;
+  TrainingOptions training = {};
   // For RunSession: what --help begins with, and which options it has.
   std::string introduction = "";
   UsedOptions uses = {};
@@ -91,8 +91,8 @@ struct SessionOptions {
 // newest whole checkpoint). With --healing beside a new worker may get it in its first step: its
 // model then has it when Step() returns. The program notices nothing but a batch that comes again,
 // and a Step() that returns false. What it keeps of its own between steps is its own affair; an
-// error of a collective that it calls itself (SumOverRanks outside of an evaluation, SyncBatchNorm)
-// ends the process, as ever.
+// error of a collective that it calls itself (SumOverRanks outside of an evaluation) ends the
+// process, as ever.
 //
 // On as many workers all of this, and a resume, ends with the bits of a run to which nothing
 // happened; what is excepted, and what it takes, is in docs/CPP.md, "The same bits". So torch's
@@ -234,7 +234,7 @@ class Session::BatchRange {
 
 template <typename Impl>
 template <typename... Arguments>
-auto SessionModel<Impl>::operator()(Arguments&&... arguments) {
+auto SessionModel<Impl>::operator()(Arguments&&... arguments) const {
   return session_->Forward([&] { return module_->forward(std::forward<Arguments>(arguments)...); });
 }
 

@@ -10,9 +10,9 @@ class Context;
 
 // What a run is, for the people who look at its log. Counts that are 0 are unknown and left out.
 struct RunFacts {
-  std::string program;     // "char_gpt"
-  std::string precision;   // "fp32"
-  int64_t batch_size = 1;  // samples of one rank in one backward pass
+  std::string program = {};    // "char_gpt"
+  std::string precision = {};  // "fp32"
+  int64_t batch_size = 1;      // samples of one rank in one backward pass
   int64_t gradient_accumulation_steps = 1;
   // Samples of one step, where they stay at another number of processes; 0 = what the two above and
   // the processes come to.
@@ -24,8 +24,8 @@ struct RunFacts {
   int64_t total_steps = 0;  // 0 = those of all epochs
   int64_t parameters = 0;   // numbers that are trained
   // From the context, by PrintStartBanner.
-  std::string backend;
-  std::string devices;
+  std::string backend = {};
+  std::string devices = {};
   int64_t processes = 1;
   int64_t restart_count = 0;
 };

@@ -12,7 +12,7 @@ namespace ddprun {
 // What every training over a Session can be told. A program sets defaults of its own before the
 // options are read.
 struct TrainingOptions {
-  std::string data;         // path
+  std::string data = {};    // path
   int64_t num_workers = 0;  // threads that load batches ahead; 0 = the training thread loads
 
   int64_t epochs = 1;
@@ -46,7 +46,7 @@ struct TrainingOptions {
 
   // Survivors of a fault keep their process. Unset: on CPUs they do; with a zero_stage only where
   // checkpoints are kept, from which they then go on, as copies of shares take time and memory.
-  std::optional<bool> in_process_restart;
+  std::optional<bool> in_process_restart = {};
   // With that, when a new worker gets the state of the others: "before" their next step; "beside"
   // it, in which they learn from its samples, too, and come to other bits than an undisturbed run;
   // "auto": whichever holds them up for less.
@@ -57,17 +57,17 @@ struct TrainingOptions {
   int64_t seed = 1;
   int64_t threads = 1;  // LibTorch's, of each worker
 
-  std::string output_dir;         // "" = none
-  std::string checkpoint_dir;     // "" = output_dir/checkpoints, none without output_dir
-  int64_t checkpoint_every = 20;  // steps; 0 = not by steps
-  double checkpoint_minutes = 0;  // 0 = not by time
-  int64_t keep_checkpoints = 3;   // the newest, beside the best
+  std::string output_dir = {};      // "" = none
+  std::string checkpoint_dir = {};  // "" = output_dir/checkpoints, none without output_dir
+  int64_t checkpoint_every = 20;    // steps; 0 = not by steps
+  double checkpoint_minutes = 0;    // 0 = not by time
+  int64_t keep_checkpoints = 3;     // the newest, beside the best
   // "latest" = the own checkpoints, or none; else another run's directory of checkpoints, or one of
   // them, or weights that Python wrote; "" = none
-  std::string resume_from;
-  std::string journal;        // "" = none
-  std::string log_level;      // "" = LOGLEVEL's
-  int64_t step_delay_ms = 0;  // slows training down, to watch it
+  std::string resume_from = {};
+  std::string journal = {};    // "" = none
+  std::string log_level = {};  // "" = LOGLEVEL's
+  int64_t step_delay_ms = 0;   // slows training down, to watch it
 
   // Where checkpoints go; "" = nowhere.
   std::string CheckpointDirectory() const;

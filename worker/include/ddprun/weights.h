@@ -26,7 +26,7 @@ struct LoadWeightsOptions {
   bool strict = true;
   // Before each of the module's names in the file; what is in the file under other names is then
   // nobody's. "model." reads a checkpoint of a Checkpointer.
-  std::string prefix;
+  std::string prefix = {};
 };
 
 struct LoadedWeights {

@@ -45,7 +45,7 @@ struct ZeroOptions {
   bool init_sync = true;
   // Parameters in groups with options of their own; none: all of the module's in one. A parameter
   // in no group isn't updated.
-  std::vector<torch::optim::OptimizerParamGroup> groups;
+  std::vector<torch::optim::OptimizerParamGroup> groups = {};
 };
 
 // Bytes on one rank.
