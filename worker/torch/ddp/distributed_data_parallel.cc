@@ -13,13 +13,17 @@
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "ddprun/parameters.h"
+#include "ddprun/status_error.h"
 #include "ddprun/sync_batch_norm.h"
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/ddp/communication_hooks.h"
 #include "worker/torch/errors/exception_status.h"
+#include "worker/torch/errors/unused_parameters.h"
 #include "worker/torch/store/gathering_store.h"
 #include "worker/torch/store/model_check.h"
 
@@ -48,8 +52,9 @@ struct Keeper : torch::CustomClassHolder {
 };
 
 // Passes an output through. Its backward is the first to run, which is where the average of a
-// static graph's first step is put off to the end; and outputs that the loss doesn't use stay
-// undefined instead of zero, which is how unused parameters are found.
+// static graph's first step is put off to the end, and a look at all gradients is asked for; and
+// outputs that the loss doesn't use stay undefined instead of zero, which is how unused parameters
+// are found.
 struct Sink : torch::autograd::Function<Sink> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& output,
                                const c10::IValue& keeper) {
@@ -67,9 +72,42 @@ struct Sink : torch::autograd::Function<Sink> {
           [reducer = ddp.reducer] { reducer->delay_all_reduce(); });
       ddp.static_graph_callback_queued = true;
     }
+    if (!std::exchange(ddp.gradients_checked, true) && !ddp.options.static_graph &&
+        !ddp.options.find_unused_parameters && !ddp.joining) {
+      torch::autograd::Engine::get_default_engine().queue_callback(
+          [kept = keeper->implementation] { kept->CheckGradients(); });
+    }
     return {gradients[0], torch::Tensor()};
   }
 };
+
+// Throws. Params: names: of the parameters that got no gradient, not empty.
+[[noreturn]] void ThrowUnused(const std::vector<std::string>& names) {
+  throw StatusError(worker::UnusedParameters(names.front(), names.size() - 1));
+}
+
+// The same of what LibTorch says, in its next step and in Python's words: "Parameter indices which
+// did not receive grad for rank 0: 2 3".
+template <typename Function>
+void WithoutPythonsWords(const DdpImplementation& ddp, const Function& call) {
+  try {
+    call();
+  } catch (const c10::Error& error) {
+    const absl::string_view text = error.what_without_backtrace();
+    const size_t list = text.find("did not receive grad for rank");
+    if (list == absl::string_view::npos) throw;
+    const absl::string_view line = text.substr(list, text.find('\n', list) - list);
+    std::vector<std::string> names;
+    for (const absl::string_view word : absl::StrSplit(line.substr(line.find(':') + 1), ' ')) {
+      size_t number = 0;
+      if (absl::SimpleAtoi(word, &number) && ddp.names.contains(number)) {
+        names.push_back(ddp.names.at(number));
+      }
+    }
+    if (names.empty()) throw;
+    ThrowUnused(names);
+  }
+}
 
 int64_t BucketBytes(const DistributedDataParallelOptions& options) {
   if (!options.bucket_cap_mb.has_value()) return kDefaultBucketBytes;
@@ -193,6 +231,14 @@ void MakeReducer(DdpImplementation& ddp) {
 
 }  // namespace
 
+void DdpImplementation::CheckGradients() {
+  std::vector<std::string> unused;
+  for (size_t i = 0; i < parameters.size(); ++i) {
+    if (!parameters[i].grad().defined()) unused.push_back(names.at(i));
+  }
+  if (!unused.empty()) ThrowUnused(unused);
+}
+
 void DdpImplementation::BroadcastState(int source) const {
   std::vector<torch::Tensor> state;
   for (const torch::Tensor& tensor : Parameters(*module)) state.push_back(tensor.detach());
@@ -268,7 +314,7 @@ void DistributedDataParallel::BeforeForward() {
     ddp.reducer->prepare_for_forward();
   }
   if (ddp.joining) ddp.NotifyJoinedRanks();
-  if (records) ddp.reducer->rebuild_buckets();
+  if (records) WithoutPythonsWords(ddp, [&] { ddp.reducer->rebuild_buckets(); });
   if (ddp.NeedsBuffers()) ddp.BroadcastBuffers(ddp.joining ? ddp.AgreeOnSource(true) : 0);
   if (ddp.joining) ddp.NotifyWhetherAveraged();
 }
@@ -280,7 +326,9 @@ std::vector<torch::Tensor> DistributedDataParallel::AfterForward(
   ddp.last_forward_synchronized = at::GradMode::is_enabled() && ddp.synchronize;
   if (ddp.last_forward_synchronized) {
     const bool walk_graph = ddp.options.find_unused_parameters && !ddp.options.static_graph;
-    ddp.reducer->prepare_for_backward(walk_graph ? outputs : std::vector<torch::Tensor>{});
+    WithoutPythonsWords(ddp, [&] {
+      ddp.reducer->prepare_for_backward(walk_graph ? outputs : std::vector<torch::Tensor>{});
+    });
   }
   if (!ddp.NeedsSink()) return outputs;
   const auto keeper = c10::IValue::make_capsule(c10::make_intrusive<Keeper>(implementation_));

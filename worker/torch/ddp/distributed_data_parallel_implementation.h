@@ -35,14 +35,15 @@ struct DistributedDataParallel::Implementation {
   // before the next one only then. False after FinishStep, which has sent them.
   bool last_forward_synchronized = true;
   bool static_graph_callback_queued = false;
-  bool joining = false;                            // inside Join
+  bool gradients_checked = false;  // one backward pass that averages has been looked at
+  bool joining = false;            // inside Join
   std::shared_ptr<worker::CollectiveCheck> check;  // null: nothing is compared
   int64_t forward_passes = 0;                      // begun
   JoinOptions join_options;
 
   bool NeedsSink() const {
     if (options.static_graph) return !static_graph_callback_queued;
-    return options.find_unused_parameters;
+    return options.find_unused_parameters || (!gradients_checked && last_forward_synchronized);
   }
   bool NeedsBuffers() const {
     return last_forward_synchronized && options.broadcast_buffers && !buffers.empty();
@@ -53,6 +54,10 @@ struct DistributedDataParallel::Implementation {
   // Says what comes now to those who compare the ranks, if anybody does.
   void BeginForward();
   void BeginBackward();
+
+  // After the first backward pass: FAILED_PRECONDITION — a parameter got no gradient. LibTorch says
+  // so in the next step, when the optimizer has stepped with gradients that weren't averaged.
+  void CheckGradients();
 
   // `source`'s parameters and buffers become everyone's.
   void BroadcastState(int source) const;

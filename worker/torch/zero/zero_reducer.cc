@@ -17,6 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "worker/torch/errors/exception_status.h"
+#include "worker/torch/errors/unused_parameters.h"
 #include "worker/torch/optim/gradient_taker.h"
 
 namespace ddprun::worker {
@@ -193,10 +194,9 @@ absl::Status ZeroReducer::SendTheRest() {
     if (arrived_[i]) continue;
     const ZeroParameter& parameter = storage_.parameters()[i];
     if (!find_unused_parameters_) {
-      return absl::FailedPreconditionError(absl::StrCat(
-          "parameter '", parameter.name,
-          "' got no gradient in the backward pass; if the loss doesn't always use it, set "
-          "find_unused_parameters, else set its requires_grad to false"));
+      const auto others =
+          std::count(arrived_.begin() + static_cast<ptrdiff_t>(i) + 1, arrived_.end(), false);
+      return UnusedParameters(parameter.name, static_cast<size_t>(others));
     }
     if (parameter.tensor.grad().defined()) {  // of a pass inside NoSync
       PutIntoBucket(i);
