@@ -29,6 +29,8 @@ struct Rule {
   std::string name;
   std::string advice;
   std::string next;
+  std::string cpp_advice;  // "" = the same
+  std::string cpp_next;
 };
 
 struct Pattern {
@@ -139,7 +141,8 @@ std::vector<std::string> NamesIn(absl::string_view text) {
 }
 
 absl::Status CheckNames(const Rule& rule, const RE2& regex, int line) {
-  for (const std::string& name : NamesIn(absl::StrCat(rule.advice, " ", rule.next))) {
+  for (const std::string& name :
+       NamesIn(absl::StrCat(rule.advice, rule.next, rule.cpp_advice, rule.cpp_next))) {
     const bool of_worker =
         std::find(std::begin(kOfTheWorker), std::end(kOfTheWorker), name) != std::end(kOfTheWorker);
     if (!of_worker && regex.NamedCapturingGroups().count(name) == 0) {
@@ -157,10 +160,12 @@ absl::StatusOr<Rule> ReadTexts(const YamlNode& node) {
     const std::string& key = node.keys[i];
     const YamlNode& value = node.items[i];
     if (key == "match" || key == "fact") continue;
-    std::string* target = key == "name"     ? &rule.name
-                          : key == "advice" ? &rule.advice
-                          : key == "next"   ? &rule.next
-                                            : nullptr;
+    std::string* target = key == "name"         ? &rule.name
+                          : key == "advice"     ? &rule.advice
+                          : key == "next"       ? &rule.next
+                          : key == "cpp_advice" ? &rule.cpp_advice
+                          : key == "cpp_next"   ? &rule.cpp_next
+                                                : nullptr;
     if (target == nullptr) return RuleError(value.line, absl::StrCat("unknown key ", Quoted(key)));
     *target = std::string(absl::StripAsciiWhitespace(value.text));
   }
@@ -168,6 +173,14 @@ absl::StatusOr<Rule> ReadTexts(const YamlNode& node) {
     return RuleError(node.line, "a rule has a name, advice and next");
   }
   return rule;
+}
+
+// Of a worker over ddprun's C++ runtime: what it writes down begins with a status' code or the name
+// of a C++ exception ("INTERNAL: ", "c10::Error: "). Python's have dots.
+bool IsOfCpp(const WorkerFailure& failure) {
+  static const RE2* const beginning =
+      new RE2(R"(^(PeerError: )?(rank \d+ |[A-Z]+(_[A-Z]+)*: |\w+(::\w+)+: ))");
+  return RE2::PartialMatch({failure.message.data(), failure.message.size()}, *beginning);
 }
 
 // The end of a text, its lines last first.
@@ -258,10 +271,14 @@ std::optional<Advice> Advisor::Advise(const WorkerFailure& failure) const {
   values["pid"] = absl::StrCat(failure.pid);
   values["host"] = IsHarmless(failure.hostname) ? failure.hostname : "HOST";
   const Rule& rule = rules_->rules[found->rule];
+  const bool cpp = IsOfCpp(failure);
+  const auto chosen = [cpp](const std::string& of_cpp, const std::string& text) {
+    return cpp && !of_cpp.empty() ? of_cpp : text;
+  };
   return Advice{.rule = rule.name,
                 .line = std::string(absl::StripAsciiWhitespace(found_in)),
-                .text = Substitute(rule.advice, values),
-                .next = Substitute(rule.next, values)};
+                .text = Substitute(chosen(rule.cpp_advice, rule.advice), values),
+                .next = Substitute(chosen(rule.cpp_next, rule.next), values)};
 }
 
 std::vector<std::string> Advisor::RuleNames() const {

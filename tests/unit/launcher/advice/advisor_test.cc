@@ -167,5 +167,30 @@ TEST(AdvisorTest, WrongRulesSayWhereAndWhy) {
   EXPECT_EQ(error("- name: a\n  match: ['(?P<gpu>x)']\n" + texts), "");
 }
 
+TEST(AdvisorTest, ACppProgramIsAdvisedInItsOwnWords) {
+  for (const Message& message : Messages()) {
+    if (!std::set<std::string>{"loss_not_finite", "rank_left", "store_timeout", "nccl_timeout",
+                               "same_gpu_twice", "no_gpu"}
+             .contains(message.rule)) {
+      continue;
+    }
+    const std::optional<Advice> of_python = Advisor::Known().Advise(message.failure);
+    for (const char* words : {"FAILED_PRECONDITION: a", "INTERNAL: a", "c10::Error: a",
+                              "PeerError: rank 1 failed: a"}) {
+      WorkerFailure failure = message.failure;
+      failure.message = words;
+      const std::optional<Advice> advice = Advisor::Known().Advise(failure);
+      ASSERT_TRUE(advice.has_value()) << message.rule;
+      const std::string text = absl::StrCat(advice->text, advice->next);
+      for (const char* of_other : {"*.py", "python3", "torch.", "True", "join()", "os.environ"}) {
+        EXPECT_THAT(text, Not(HasSubstr(of_other))) << message.rule;
+      }
+    }
+    WorkerFailure failure = message.failure;
+    failure.message = "torch.distributed.DistBackendError: a";
+    EXPECT_EQ(Advisor::Known().Advise(failure)->text, of_python->text);
+  }
+}
+
 }  // namespace
 }  // namespace ddprun::launcher
