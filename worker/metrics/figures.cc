@@ -19,10 +19,15 @@ double Most(const std::vector<RankFigures>& ranks, double RankFigures::*figure) 
 }
 
 // Over the ranks that have one.
-double MeanLoss(const std::vector<RankFigures>& ranks, double count) {
+double MeanLoss(const std::vector<RankFigures>& ranks) {
   double sum = 0;
-  for (const RankFigures& rank : ranks) sum += rank.has_loss != 0 ? rank.loss : 0;
-  return sum / count;
+  double weights = 0;
+  for (const RankFigures& rank : ranks) {
+    if (rank.has_loss == 0) continue;
+    sum += rank.loss * rank.loss_weight;
+    weights += rank.loss_weight;
+  }
+  return sum / weights;
 }
 
 }  // namespace
@@ -38,9 +43,7 @@ RankFigures FromNumbers(const std::array<double, kRankFigures>& numbers) {
 std::vector<std::pair<std::string, double>> CombineFigures(const std::vector<RankFigures>& ranks) {
   const RankFigures& first = ranks.front();
   std::vector<std::pair<std::string, double>> values;
-  if (const double count = Sum(ranks, &RankFigures::has_loss); count > 0) {
-    values.emplace_back("loss", MeanLoss(ranks, count));
-  }
+  if (Sum(ranks, &RankFigures::has_loss) > 0) values.emplace_back("loss", MeanLoss(ranks));
   values.emplace_back("learning_rate", first.learning_rate);
   const double seconds = Most(ranks, &RankFigures::seconds);
   if (seconds > 0) {

@@ -11,8 +11,9 @@ namespace ddprun::worker {
 // What a rank knows of the steps since the record before. Numbers only, of one type: ranks exchange
 // it as it is.
 struct RankFigures {
-  double has_loss = 0;  // 0 or 1, as the others of this kind
-  double loss = 0;      // mean of the steps
+  double has_loss = 0;     // 0 or 1, as the others of this kind
+  double loss = 0;         // mean of the samples, or of the steps
+  double loss_weight = 1;  // how many
   double learning_rate = 0;
   double steps = 0;
   double seconds = 0;       // of all these steps

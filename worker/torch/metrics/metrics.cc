@@ -34,6 +34,8 @@ struct Metrics::Implementation {
            (options.total_steps > 0 && step == options.total_steps);
   }
   RankFigures TakeFigures(const StepMetrics& last);
+  // Requires: there are some.
+  void TakeLoss(RankFigures& figures) const;
   absl::StatusOr<worker::MetricsRecord> MakeRecord(const StepMetrics& last);
 
   Context& context;
@@ -42,7 +44,11 @@ struct Metrics::Implementation {
   const DistributedDataParallel* ddp = nullptr;
   std::unique_ptr<worker::MetricsLog> log;  // rank 0's
   // Since the last record.
-  std::vector<torch::Tensor> losses;
+  struct Loss {
+    torch::Tensor mean;  // of this rank's samples of a step
+    int64_t samples = 0;
+  };
+  std::vector<Loss> losses;
   int64_t samples = 0;
   absl::Duration data_time;
 };
@@ -90,13 +96,6 @@ double GpuMemoryBytes(torch::Device device) {
   return static_cast<double>(statistics.allocated_bytes.at(kAll).peak);
 }
 
-double MeanOf(const std::vector<torch::Tensor>& losses) {
-  std::vector<torch::Tensor> numbers;
-  numbers.reserve(losses.size());
-  for (const torch::Tensor& loss : losses) numbers.push_back(loss.to(torch::kDouble).reshape({}));
-  return at::stack(numbers).mean().item<double>();
-}
-
 // Every rank's, by rank.
 absl::StatusOr<std::vector<RankFigures>> Exchange(Context& context, const RankFigures& own) {
   auto numbers = worker::ToNumbers(own);
@@ -114,16 +113,30 @@ absl::StatusOr<std::vector<RankFigures>> Exchange(Context& context, const RankFi
 
 }  // namespace
 
+// A sample counts as every other one, in whichever step and on whichever rank it was; steps whose
+// numbers of samples nobody says count alike.
+void Metrics::Implementation::TakeLoss(RankFigures& figures) const {
+  std::vector<torch::Tensor> means;
+  std::vector<double> weights;
+  for (const Loss& loss : losses) {
+    means.push_back(loss.mean.to(torch::kDouble).reshape({}));
+    weights.push_back(samples > 0 ? static_cast<double>(loss.samples) : 1);
+  }
+  const torch::Tensor all = at::stack(means).cpu();
+  const torch::Tensor of_each = at::tensor(at::ArrayRef<double>(weights), torch::kDouble);
+  figures.loss_weight = of_each.sum().item<double>();
+  if (figures.loss_weight == 0) return;
+  figures.has_loss = 1;
+  figures.loss = (all * of_each).sum().item<double>() / figures.loss_weight;
+}
+
 RankFigures Metrics::Implementation::TakeFigures(const StepMetrics& last) {
   RankFigures figures = {.learning_rate = last.learning_rate,
                          .steps = static_cast<double>(clock.interval_steps()),
                          .seconds = absl::ToDoubleSeconds(clock.interval()),
                          .samples = static_cast<double>(samples),
                          .data_seconds = absl::ToDoubleSeconds(data_time)};
-  if (!losses.empty()) {
-    figures.has_loss = 1;
-    figures.loss = MeanOf(losses);
-  }
+  if (!losses.empty()) TakeLoss(figures);
   if (last.gradient_norm.has_value()) {
     figures.has_gradient_norm = 1;
     figures.gradient_norm = *last.gradient_norm;
@@ -189,7 +202,9 @@ absl::Status Metrics::Step(const StepMetrics& metrics) {
   own.clock.Step(now);
   own.samples += metrics.samples;
   own.data_time += metrics.data_time;
-  if (metrics.loss.defined()) own.losses.push_back(metrics.loss.detach());
+  if (metrics.loss.defined()) {
+    own.losses.push_back({.mean = metrics.loss.detach(), .samples = metrics.samples});
+  }
   std::optional<worker::MetricsRecord> record;
   if (own.IsRecordDue(metrics.step)) {
     DDPRUN_ASSIGN_OR_RETURN(record,

@@ -29,6 +29,7 @@
 #include "worker/torch/checkpoint/shard_replicas.h"
 #include "worker/torch/session/batch_checkpoint.h"
 #include "worker/torch/session/buckets_checkpoint.h"
+#include "worker/torch/session/epoch_loss.h"
 #include "worker/torch/session/journal.h"
 #include "worker/torch/session/optimizer_steps.h"
 #include "worker/torch/session/power_sgd_of_all.h"
@@ -160,10 +161,10 @@ struct Session::Implementation {
   // Reads the last step's loss: an error when it isn't finite.
   absl::Status CheckStep();
   absl::Status ReportStep();
-  // Begins to save; without a score, not what is saved already. The other waits for the disk.
+  // Begins to save, again only with a score; the other waits until it is written.
   absl::Status Save(std::optional<double> score = std::nullopt);
   absl::Status SaveAndWait();
-  // Whether it is time to save; a collective now and then, with --checkpoint_minutes.
+  // Whether a save is due; a collective now and then, with --checkpoint_minutes.
   absl::StatusOr<bool> SavingIsDue();
   absl::StatusOr<std::string> Evaluate();  // for people; "" = there is no evaluation
   // The evaluation's, with the averages in the parameters' place.
@@ -233,6 +234,7 @@ struct Session::Implementation {
   absl::Duration step_time;  // of the last one that was done; 0 = unknown
   // Of all its passes [], on the model's device; undefined before the first step.
   torch::Tensor loss;
+  worker::EpochLoss epoch_loss;
   bool stepped = true;   // the last step; false: it was left out
   bool stopped = false;  // after it, because all ranks were told to
 

@@ -76,6 +76,8 @@ TEST(FiguresTest, RanksTogether) {
 TEST(FiguresTest, ALossOfOneRankCountsAlone) {
   EXPECT_THAT(Combine({{.loss = 7}, {.has_loss = 1, .loss = 3}}), Contains(Pair("loss", 3)));
   EXPECT_THAT(Combine({{.loss = 7}}), Not(Contains(Key("loss"))));
+  EXPECT_THAT(Combine({{.has_loss = 1, .loss = 2, .loss_weight = 3}, {.has_loss = 1, .loss = 6}}),
+              Contains(Pair("loss", 3)));
 }
 
 TEST(FiguresTest, ALossThatIsNoNumberIsNotHidden) {
