@@ -276,6 +276,7 @@ void TakePlace(Context::Implementation& context, const WorkerAssignment& assignm
   context.groups_created = 0;
   context.subgroups_created.clear();
   context.models_created = 0;
+  context.alone = false;
 }
 
 // Closes all connections to the other workers.

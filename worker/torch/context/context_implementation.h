@@ -23,7 +23,8 @@ struct Context::Implementation {
   ContextOptions options;
   worker::WorkerEnvironment environment;
   worker::ProgressPage progress;
-  bool rejoins = false;      // it goes on in other generations, under ddprun
+  bool rejoins = false;  // it goes on in other generations, under ddprun
+  bool alone = false;    // until then: a collective broke, and modules compute without the others
   std::string node_address;  // "" = unknown
   std::string backend;
   torch::Device device = torch::kCPU;

@@ -19,7 +19,8 @@
 namespace ddprun {
 namespace {
 
-// Set before the body runs; read by the terminate handler too.
+// Set before the body runs; read by the terminate handler too, which a detached thread may call
+// when main() has returned: never destroyed.
 std::string* error_file_path = nullptr;
 std::string* worker_name = nullptr;
 
@@ -52,13 +53,9 @@ const char* Variable(const char* name) {
 }
 
 void SetUp() {
-  static std::string path;
-  static std::string name;
-  path = Variable("TORCHELASTIC_ERROR_FILE");
   const std::string rank = Variable("RANK");
-  name = rank.empty() ? "worker" : absl::StrCat("worker of rank ", rank);
-  error_file_path = &path;
-  worker_name = &name;
+  error_file_path = new std::string(Variable("TORCHELASTIC_ERROR_FILE"));
+  worker_name = new std::string(rank.empty() ? "worker" : absl::StrCat("worker of rank ", rank));
   c10::initLogging();
   SetLogLevel(Variable("LOGLEVEL"));
   std::set_terminate(&ReportAndAbort);

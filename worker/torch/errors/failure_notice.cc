@@ -97,7 +97,9 @@ std::optional<absl::Status> DepartureBehind(const absl::Status& peer_error) {
       if (absl::StrContains(seen, how)) return peer_error;  // which was asked about before
       return absl::UnavailableError(absl::StrCat(
           kPeerErrorPrefix, "rank ", rank, " ", how, ", with status 0, while rank ", notice.rank,
-          " goes on: all ranks make the same steps (seen here as: ", seen, ")"));
+          " goes on: all ranks make the same steps; let them decide together, by a sum over all "
+          "ranks (seen here as: ",
+          seen, ")"));
     } catch (...) {
       return std::nullopt;  // the store has gone
     }

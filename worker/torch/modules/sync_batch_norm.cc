@@ -175,7 +175,8 @@ void SyncBatchNormImpl::Track(const Statistics& statistics) {
 torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   TORCH_CHECK(input.dim() >= 2 && input.size(1) == features_, "SyncBatchNorm: input is ",
               input.sizes(), "; it must be [n, ", features_, ", ...]");
-  if (!is_training() || context_->world_size() == 1) {
+  // Alone: what comes of this step doesn't count, as a peer is gone.
+  if (!is_training() || context_->world_size() == 1 || context_->implementation().alone) {
     const bool by_batch = is_training() || !options_.track_running_stats;
     if (is_training() && options_.track_running_stats) num_batches_tracked.add_(1);
     const double share = !is_training() || !options_.track_running_stats

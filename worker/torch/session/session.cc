@@ -110,6 +110,9 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
     return false;
   }
   if (!stops) context->Mark(ProgressPhase::kTrain, progress.step);
+  // Shares that are lost with their worker come back from a checkpoint, which so there always is.
+  const bool has_shares = zero != nullptr && context->CanRejoin() && !KeepsReplicas();
+  if (has_shares && progress.step == 0) DDPRUN_RETURN_IF_ERROR(Save());
   step_began = MonotonicNow();
   step_metrics = {.learning_rate = schedule.At(SchedulePlace())};
   SeedGenerators();
@@ -135,13 +138,13 @@ void Session::Implementation::SeedGenerators(bool of_evaluation) const {
 }
 
 absl::Status Session::Implementation::EndEpoch() {
+  DDPRUN_ASSIGN_OR_RETURN(const std::optional<double> mean, epoch_loss.Mean(*context));
   DDPRUN_ASSIGN_OR_RETURN(const std::string figure, Evaluate());
   if (!context->is_main()) return absl::OkStatus();
-  worker::Print(
-      absl::StrCat("epoch ", progress.epoch, "  step ", progress.step,
-                   // Of who goes on from there it isn't known.
-                   loss.defined() ? absl::StrFormat("  loss %.4f", loss.item<double>()) : "",
-                   figure.empty() ? "" : absl::StrCat("  ", figure)));
+  worker::Print(absl::StrCat("epoch ", progress.epoch, "  step ", progress.step,
+                             // Unknown where the job was resumed at the epoch's end.
+                             mean.has_value() ? absl::StrFormat("  loss %.4f", *mean) : "",
+                             figure.empty() ? "" : absl::StrCat("  ", figure)));
   return absl::OkStatus();
 }
 
@@ -264,6 +267,7 @@ absl::Status Session::Implementation::EndStep() {
   state_generation = context->generation();
   if (buckets_changed) buckets_checkpoint->Keep();
   DDPRUN_RETURN_IF_ERROR(CommitShare());
+  epoch_loss.Add(step_share.epoch, progress.step, loss, step_metrics.samples);
   DDPRUN_RETURN_IF_ERROR(EndHealing());
   if (replicas != nullptr && progress.step % options.replicate_every == 0) {
     DDPRUN_RETURN_IF_ERROR(replicas->Begin(progress));
@@ -373,6 +377,10 @@ void Session::PrepareModule(std::shared_ptr<torch::nn::Module> module,
   if (implementation_->model != nullptr) {
     OrThrow(Misuse(
         "Prepare() was called twice: a session trains one model; put several into one module"));
+  }
+  if (data.size < 1) {
+    OrThrow(absl::InvalidArgumentError(absl::StrCat("Prepare() with a dataset of ", data.size,
+                                                    " samples: was the file or folder empty?")));
   }
   if (data.load == nullptr) {
     OrThrow(absl::InvalidArgumentError(

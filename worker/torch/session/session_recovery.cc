@@ -13,6 +13,7 @@
 #include "ddprun/parameters.h"
 #include "worker/torch/checkpoint/checkpoint_contents.h"
 #include "worker/torch/checkpoint/peer_state.h"
+#include "worker/torch/context/context_implementation.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/errors/failure_notice.h"
 #include "worker/torch/session/session_implementation.h"
@@ -26,6 +27,7 @@ bool Session::Implementation::CanRecover(const absl::Status& status) const {
 
 void Session::Implementation::Break(const absl::Status& why) {
   broken = why;
+  context->implementation().alone = true;
   if (zero == nullptr) return;
   std::optional<worker::ZeroGatherer>& gatherer = zero->implementation().gatherer;
   if (gatherer.has_value()) gatherer->Abandon();

@@ -51,8 +51,8 @@ absl::Status Session::Implementation::Resume() {
   if (others_have_state) {
     return absl::DataLossError(
         "a worker is gone with its share of the optimizer's state, which no other one has, and "
-        "there is no checkpoint: the job begins anew; let --replicas keep more copies, or give "
-        "--output_dir");
+        "there is no checkpoint: start the job again, or let ddprun do so (--max_restarts 1); with "
+        "--output_dir workers go on from the newest checkpoint, and --replicas keep more copies");
   }
   if (options.resume_from.empty()) return absl::OkStatus();
   if (options.resume_from == kLatest) {
