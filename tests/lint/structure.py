@@ -25,7 +25,7 @@ def _check_guards(tree):
 
 
 def _check_dead_files(tree):
-    """A .cc that no CMakeLists.txt of its folder or above names, a .h that nobody includes."""
+    """A .cc that no CMakeLists.txt of its folder or above names, or takes with all others; a .h that nobody includes."""
     findings = []
     lists = {path: tree.text(path) for path in tree.paths() if path.endswith(("CMakeLists.txt", ".cmake"))}
     included = set()
@@ -36,7 +36,9 @@ def _check_dead_files(tree):
         while "/" in folder:
             folder = folder.rsplit("/", 1)[0]
             relative = path[len(folder) + 1:]
-            if re.search(rf"(?<![\w/.-]){re.escape(relative)}(?![\w.])", lists.get(folder + "/CMakeLists.txt", "")):
+            text = lists.get(folder + "/CMakeLists.txt", "")
+            takes_all = "/" not in relative and "CONFIGURE_DEPENDS *.cc)" in text
+            if takes_all or re.search(rf"(?<![\w/.-]){re.escape(relative)}(?![\w.])", text):
                 break
         else:
             findings.append(Finding(path, 1, "no CMakeLists.txt of its folders names it: add it to a target or delete it"))

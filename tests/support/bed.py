@@ -4,6 +4,7 @@ No sleeps: everything waits for a line of the event log or journal, or for a pro
 """
 
 import contextlib
+import fcntl
 import os
 import re
 import shutil
@@ -70,6 +71,11 @@ def read_until(stream, pattern, timeout):
             break
         text += chunk
     return text
+
+
+def set_pipe_size(pipe, size):
+    """Writers wait as soon as so many bytes, a page or more, haven't been read."""
+    fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, size)
 
 
 class Bed:

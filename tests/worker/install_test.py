@@ -6,12 +6,17 @@ import os
 import re
 import shutil
 import subprocess
+import sys
 import tempfile
 import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+sys.path.insert(0, os.path.join(ROOT, "tests", "support"))
+
+from installed import BUILD, compiler_cache, run_command  # noqa: E402
+
 TUTORIAL = os.path.join(ROOT, "docs", "tutorials", "cpp.md")
-BUILD = os.environ["DDPRUN_BUILD_DIR"]
+TEMPLATE = os.path.join(ROOT, "examples", "template")
 
 # Every public header, so that one that includes what isn't installed is found.
 ALL_HEADERS = """
@@ -72,36 +77,26 @@ class InstallTest(unittest.TestCase):
         return os.path.join(self.folder, *parts)
 
     def run_command(self, *command, **options):
-        """Its output; the test fails when it does."""
-        result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False,
-                                cwd=self.folder, **options)
-        self.assertEqual(result.returncode, 0, f"{' '.join(command)}\n{result.stdout}")
-        return result.stdout
+        return run_command(*command, cwd=self.folder, **options)
 
     def environment(self):
-        """With ccache, if it is there, which knows the project again in another folder."""
-        environment = {**os.environ, "TREE": self.path("tree"), "PREFIX": self.path("a prefix")}
-        if shutil.which("ccache"):
-            cache = subprocess.run(["ccache", "--get-config", "cache_dir"], capture_output=True, text=True, check=True).stdout
-            environment |= {"CMAKE_CXX_COMPILER_LAUNCHER": "ccache", "CCACHE_BASEDIR": self.folder, "CCACHE_NOHASHDIR": "1",
-                            "CCACHE_DIR": cache.strip()}
-        return environment
+        return {**os.environ, "TREE": self.path("tree"), "PREFIX": self.path("a prefix"), **compiler_cache(self.folder)}
 
-    def follow(self):
-        """What the tutorial's commands print, one after the other; its lines must be among what they print."""
-        with open(TUTORIAL, encoding="utf-8") as source:
+    def follow(self, page):
+        """What a page's commands print, one after the other; its lines must be among what they print."""
+        with open(page, encoding="utf-8") as source:
             blocks = re.findall(r"^```(\w+)\n(.*?)^```$", source.read(), re.MULTILINE | re.DOTALL)
         outputs = []
         environment = self.environment()
         for language, text in blocks:
             if language == "console":
-                command, *lines = text.splitlines()
-                outputs.append(self.run_command("bash", "-c", command.removeprefix("$ "), env=environment))
-                if "--install" in command:
-                    # Users move the package, and have another HOME.
-                    os.rename(self.path("a prefix"), self.path("the prefix"))
-                    environment |= {"PREFIX": self.path("the prefix"), "HOME": self.path("home")}
-                self.assertLessEqual(set(lines), set(outputs[-1].splitlines()), outputs[-1])
+                for command, lines in re.findall(r"^\$ (.*)\n((?:(?!\$ ).*\n)*)", text, re.MULTILINE):
+                    outputs.append(self.run_command("bash", "-c", command, env=environment))
+                    if "--install" in command:
+                        # Users move the package, and have another HOME.
+                        os.rename(self.path("a prefix"), self.path("the prefix"))
+                        environment |= {"PREFIX": self.path("the prefix"), "HOME": self.path("home")}
+                    self.assertLessEqual(set(lines.splitlines()), set(outputs[-1].splitlines()), outputs[-1])
                 continue
             name = re.match(r"(?:#|//) file: (\S+)\n", text).group(1)
             with open(self.path(name), "w", encoding="utf-8") as sink:
@@ -111,7 +106,7 @@ class InstallTest(unittest.TestCase):
     def test_the_tutorials_project_builds_and_runs(self):
         os.makedirs(self.path("tree", "build"))
         os.symlink(BUILD, self.path("tree", "build", "release"))
-        _, built, ran, resumed, _, by_hand = self.follow()
+        _, built, ran, resumed, _, by_hand = self.follow(TUTORIAL)
         self.assertIn("LibTorch 2.11.0", built)
         self.assertIn("step 100/100 (100%)", ran)
         self.assertIn("step 200/200 (100%)", resumed)
@@ -123,7 +118,7 @@ class InstallTest(unittest.TestCase):
         self.check_traceback()
         self.check_plugin()
 
-    def fail(self, *options, environment=None):
+    def run_wrong(self, *options, environment=None):
         """What a run of the program by hand prints that can't succeed."""
         result = subprocess.run([self.path("the prefix", "bin", "ddprun"), "--standalone", "--no_python", *options],
                                 stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, cwd=self.folder,
@@ -133,12 +128,12 @@ class InstallTest(unittest.TestCase):
 
     def check_traceback(self):
         """Frames of the program have their functions' names in LibTorch's tracebacks."""
-        self.assertRegex(self.fail("build/wrong"), r"frame #\d+: InAFunctionOfMine\(int\) \+ 0x")
+        self.assertRegex(self.run_wrong("build/wrong"), r"frame #\d+: InAFunctionOfMine\(int\) \+ 0x")
 
     def check_plugin(self):
         """What is loaded on machines with GPUs is found, wherever it was installed; CUDA's own libraries may not be there."""
         if os.path.exists(self.path("the prefix", "lib", "ddprun", "libddprun_nccl.so")):
-            text = self.fail("build/wrong", environment={"WRONG_BACKEND": "nccl"})
+            text = self.run_wrong("build/wrong", environment={"WRONG_BACKEND": "nccl"})
             self.assertNotIn("libddprun_nccl.so: cannot open shared object file", text)
 
     def losses(self, folder, steps):
@@ -147,6 +142,13 @@ class InstallTest(unittest.TestCase):
             records = [json.loads(line) for line in lines]
         self.assertEqual([record["step"] for record in records], list(steps))
         return [record["loss"] for record in records]
+
+    def test_the_template_builds_and_runs_as_its_page_says(self):
+        self.run_command("cmake", "--install", BUILD, "--prefix", self.path("a prefix"))
+        shutil.copytree(TEMPLATE, self.folder, dirs_exist_ok=True)
+        _, built, ran = self.follow(self.path("README.md"))
+        self.assertNotIn("warning", built)
+        self.assertRegex(ran, r"(?m)^final accuracy 0\.9")
 
     def test_a_version_that_is_not_there_is_refused(self):
         self.run_command("cmake", "--install", BUILD, "--prefix", self.path("prefix"))
