@@ -33,6 +33,7 @@ class Program:
     RUN: ARGUMENTS                    in place of OF_SESSION; %out is a folder, %batch the samples of a worker's pass
     OPTIONS: ARGUMENTS                beside it
     LAUNCH: ARGUMENTS                 of ddprun
+    ENVIRONMENT: NAME=VALUE …
     BATCH: N                          samples of a pass of all workers together; 12
     SECONDS: N                        the time limit of a wrong one, from its start; 2
     """
@@ -79,10 +80,11 @@ class Run:
         command = [os.path.join(installed.prefix, "bin", "ddprun"), "--standalone", "--no_python", "--nproc_per_node", str(world),
                    "--event_log", self.bed.events.path, *launch, *shlex.split(program.one("LAUNCH")),
                    installed.program(program.name), *program.arguments(world, self.out)]
+        environment = {**self.bed.environment, **dict(word.split("=", 1) for word in program.one("ENVIRONMENT").split())}
         read, write = os.pipe2(os.O_CLOEXEC)
         bed.set_pipe_size(write, PIPE_BYTES)
         self._output = read
-        self.agent = self.bed.start_process(program.name, command, env=self.bed.environment, stdout=write, stderr=write)
+        self.agent = self.bed.start_process(program.name, command, env=environment, stdout=write, stderr=write)
         os.close(write)
 
     def finish(self, kills=0):

@@ -35,7 +35,10 @@ class CheckedBackend : public c10d::Backend {
         backend_(std::move(backend)),
         check_(std::move(check)) {}
 
-  const std::string getBackendName() const override { return backend_->getBackendName(); }
+  // c10d::Logger casts what is called "gloo" to ProcessGroupGloo.
+  const std::string getBackendName() const override {
+    return absl::StrCat("checked ", backend_->getBackendName());
+  }
   c10::intrusive_ptr<Options> getBackendOptions() override { return backend_->getBackendOptions(); }
   void setTimeout(std::chrono::milliseconds timeout) override { backend_->setTimeout(timeout); }
   void abort() override { backend_->abort(); }

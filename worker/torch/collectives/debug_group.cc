@@ -9,12 +9,26 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "worker/torch/store/gathering_store.h"
 
 namespace ddprun::worker {
+namespace {
+
+// c10d::Logger casts what is called "gloo" to ProcessGroupGloo, and LibTorch's wrapper has the name
+// of what it wraps.
+class DebugBackend : public c10d::ProcessGroupWrapper {
+ public:
+  using ProcessGroupWrapper::ProcessGroupWrapper;
+  const std::string getBackendName() const override {
+    return absl::StrCat("checked ", ProcessGroupWrapper::getBackendName());
+  }
+};
+
+}  // namespace
 
 absl::StatusOr<c10::intrusive_ptr<c10d::ProcessGroup>> DebugGroup(
     const c10::intrusive_ptr<c10d::Store>& store,
@@ -30,8 +44,8 @@ absl::StatusOr<c10::intrusive_ptr<c10d::ProcessGroup>> DebugGroup(
   wrapped->setDefaultBackend(group->getBackendType());
   for (const c10::Device& device : group->getDeviceTypes()) {
     wrapped->setBackend(device.type(), group->getBackendType(),
-                        c10::make_intrusive<c10d::ProcessGroupWrapper>(
-                            group->getBackend(device.type()), helper->getDefaultBackend()));
+                        c10::make_intrusive<DebugBackend>(group->getBackend(device.type()),
+                                                          helper->getDefaultBackend()));
   }
   return wrapped;
 }

@@ -39,9 +39,10 @@ class HierarchicalBackend : public CollectiveBackend {
                       Disposal dispose = nullptr);
   ~HierarchicalBackend() override;
 
-  // Where each rank is alone on its host, nothing but the leaders' Gloo is left.
+  // Where each rank is alone on its host, nothing but the leaders' Gloo is left. It isn't called
+  // "gloo", as c10d::Logger casts what is to ProcessGroupGloo.
   const std::string getBackendName() const override {
-    return layout_.hosts.size() == static_cast<size_t>(getSize()) ? "gloo" : "hierarchical";
+    return layout_.hosts.size() == static_cast<size_t>(getSize()) ? "ordered gloo" : "hierarchical";
   }
 
  protected:

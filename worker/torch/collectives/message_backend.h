@@ -16,7 +16,7 @@ class MessageBackend : public c10d::Backend {
  public:
   explicit MessageBackend(c10::intrusive_ptr<c10d::Backend> gloo);
 
-  const std::string getBackendName() const override { return "gloo"; }
+  const std::string getBackendName() const override { return "gloo messages"; }
   // After an abort wait() answers false once, then whether the message has arrived.
   c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override;
   c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from, int tag) override;

@@ -229,6 +229,7 @@ absl::Status Connect(Context::Implementation& context, const ContextOptions& opt
   DDPRUN_ASSIGN_OR_RETURN(context.group, worker::CreateProcessGroup(context.store, plan, &reason));
   CountCollectives(context);
   context.backend = context.group->getDefaultBackend()->getBackendName();
+  if (context.backend == "ordered gloo") context.backend = "gloo";
   if (WantedBackend(options) == "auto" && plan.rank == 0) {
     Notify(absl::StrCat("backend ", reason));
   }

@@ -14,6 +14,7 @@
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "worker/torch/errors/exception_status.h"
@@ -28,8 +29,8 @@ using torch::autograd::variable_list;
 // Gloo and the hierarchical backend reduce a copy of everything and take their part of it. Without
 // the copy that is an all-reduce.
 bool Scatters(c10d::ProcessGroup& group) {
-  const std::string name = group.getDefaultBackend()->getBackendName();
-  return name != "gloo" && name != "hierarchical";
+  const std::string name = group.getDefaultBackend()->getBackendName();  // or "checked gloo"
+  return !absl::StrContains(name, "gloo") && !absl::StrContains(name, "hierarchical");
 }
 
 // One that is filled, one that travels, one to spare; more would only cost memory, because a bucket
