@@ -26,6 +26,11 @@ OWN = ("DDPRUN_AGENT", "DDPRUN_GENERATION", "DDPRUN_PROGRESS", "DDPRUN_WORKER_TA
        "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID")
 
 
+def name_of(pid):
+    with open(f"/proc/{pid}/comm", encoding="ascii") as source:
+        return source.read().strip()
+
+
 class ProgramTestCase(WarmTestCase):
     def start(self, *wishes, program=WORKER, place=("--standalone",), warm=("--warm", "on"), options=()):
         return self.bed.run("agent", [*place, "--nproc_per_node", 2, "--max_restarts", 9, *warm, *options, "--event_log",
@@ -54,6 +59,15 @@ class Restarts(ProgramTestCase):
             self.assertEqual([0, 1], sorted(worker["rank"] for worker in workers))
         start = self.bed.event("warm_start", generation="2")
         self.assertEqual(("2", "0", ""), (start["warm"], start["cold"], start["why_cold"]))
+        self.end(agent, workers)
+
+    def test_ps_tells_workers_from_what_waits(self):
+        """All of them have one command line."""
+        agent = self.start_ready("plain")
+        workers = self.restart(agent, 1, 2)
+        self.assertEqual([True, True], self.starts(2))
+        self.assertEqual({name_of(worker["pid"]) for worker in workers}, {os.path.basename(WORKER)[:15]})
+        self.assertEqual("ddprun-warm", name_of(self.parked()))
         self.end(agent, workers)
 
     def test_modules_to_import_ahead_are_nothing_to_a_program(self):

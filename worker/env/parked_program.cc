@@ -225,6 +225,8 @@ class ParkedProgram {
 
   // Returns in each worker, and never in the process itself.
   void BecomeWorkers() {
+    prctl(PR_GET_NAME, name_.data());
+    prctl(PR_SET_NAME, "ddprun-warm");  // ps shows the workers and us by one command line
     oom_score_ = ReadFile(kOomScore);
     WriteFile(kOomScore, "1000");  // the first to go when memory is short
     if (const std::string why = WhyNot(); !why.empty()) {
@@ -296,6 +298,7 @@ class ParkedProgram {
     // Ends when the one between is reaped, which makes us the keeper's child.
     if (read(orphaned[0], &byte, 1) != 0) _exit(1);
     CloseAll({asked[1], orphaned[0]});
+    prctl(PR_SET_NAME, name_.data());
     Become(wanted);
     return true;
   }
@@ -359,6 +362,7 @@ class ParkedProgram {
 
   const int channel_;
   char** const began_;
+  std::array<char, 16> name_{};  // the program's, of TASK_COMM_LEN bytes
   std::string oom_score_;
   std::string ready_;  // what the first worker that waits says; "" = it was said
   FileVersions files_;
