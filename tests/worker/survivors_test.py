@@ -4,7 +4,9 @@
 import os
 import random
 import signal
+import subprocess
 import sys
+import tempfile
 import unittest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
@@ -78,6 +80,15 @@ class Survivors(unittest.TestCase):
         survivors.run(training, KILLS)
         rules = {line["rule"] for line in training.bed.events.find("generation", generation="2")}
         self.assertEqual({"survivors"}, rules)
+
+    def test_without_ddprun_the_option_is_named(self):
+        """It has no effect then. Twin: who doesn't give it hears nothing."""
+        for options, says in ((["--in_process_restart"], True), ([], False)):
+            with tempfile.TemporaryDirectory() as folder:
+                command = [survivors.PROBE, "train", os.path.join(folder, "out"), *options]
+                environment = {name: value for name, value in os.environ.items() if not name.startswith("DDPRUN_")}
+                result = subprocess.run(command, capture_output=True, text=True, check=True, env=environment)
+                self.assertEqual(says, "in_process_restart has no effect: workers live on" in result.stderr, result.stderr)
 
     def test_twin_that_may_not_restart(self):
         training = survivors.LiveTraining(1, 3, random.Random(SEED), restarts=0)

@@ -250,6 +250,15 @@ void ShowVariables(const Context::Implementation& context) {
   Notify(absl::StrCat("rank 0 communicates over ", context.backend, " with ", variables));
 }
 
+// Of the options, where the launcher decides.
+void SayWhatHasNoEffect(const Context::Implementation& context) {
+  if (!context.options.in_process_restart || context.agent != nullptr) return;
+  if (context.environment.rank != 0) return;
+  Log(LogLevel::kWarning,
+      "in_process_restart has no effect: workers live on when another one fails only where ddprun "
+      "has started them");
+}
+
 // Without a page the program runs unmarked.
 void OpenProgress(Context::Implementation& context) {
   if (context.environment.progress_page.empty()) return;
@@ -328,6 +337,7 @@ absl::StatusOr<std::unique_ptr<Context>> Context::Create(const ContextOptions& o
     std::unique_ptr<Context> context(new Context(std::move(implementation)));
     DDPRUN_RETURN_IF_ERROR(RejoinWhile(*context, met));
     ShowVariables(context->implementation());
+    SayWhatHasNoEffect(context->implementation());
     return context;
   });
 }
