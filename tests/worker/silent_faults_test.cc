@@ -22,14 +22,20 @@ using ::testing::StartsWith;
 
 using SilentFaultsTest = SessionTest;
 
+// With a zero_stage there is one from before the first step, too.
+std::vector<int64_t> Saved(const char* stage, std::vector<int64_t> steps) {
+  if (*stage != '0') steps.insert(steps.begin(), 0);
+  return steps;
+}
+
 // With a zero_stage each rank writes a file of its own, and one rank's finding counts for all.
 TEST_F(SilentFaultsTest, ACheckpointWithANanIsWithheldAndTrainingGoesOn) {
   for (const char* stage : {"0", "1", "2", "3"}) {
     std::filesystem::remove_all(directory_.File("checkpoints"));
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12", "--data", "spare5"}));
-    EXPECT_THAT(SavedSteps(), ElementsAre(4)) << stage;
+    EXPECT_EQ(SavedSteps(), Saved(stage, {4}));
     // Nor do shards of it stay.
-    const int64_t files = *stage == '0' ? 1 : 3;
+    const int64_t files = *stage == '0' ? 1 : 6;
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.File("checkpoints")),
                             std::filesystem::directory_iterator()),
               files)
@@ -44,7 +50,7 @@ TEST_F(SilentFaultsTest, ACheckpointWithANanIsWithheldAndTrainingGoesOn) {
     // and all go on from the step before it.
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12"}));
     EXPECT_THAT(Output(0), HasSubstr("resumed at step 4"));
-    EXPECT_THAT(SavedSteps(), ElementsAre(4, 8, 12)) << stage;
+    EXPECT_EQ(SavedSteps(), Saved(stage, {4, 8, 12}));
     EXPECT_THAT(Output(0), Not(HasSubstr("isn't written")));
   }
 }
@@ -68,7 +74,7 @@ TEST_F(SilentFaultsTest, ACheckpointWithANanIsPassedOverWhereThereIsAnother) {
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "4"}));
     // To this program a NaN in "spare" is nothing new.
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "8", "--data", "made5"}));
-    EXPECT_THAT(SavedSteps(), ElementsAre(4, 8));
+    EXPECT_EQ(SavedSteps(), Saved(stage, {4, 8}));
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12"}));
     EXPECT_THAT(Output(0), HasSubstr("resumed at step 4"));
     EXPECT_THAT(Output(0), HasSubstr("-s0000000008.safetensors': the parameter 'spare' has a NaN; "
@@ -84,7 +90,7 @@ TEST_F(SilentFaultsTest, ACheckpointWithANanIsPassedOverWhereThereIsAnother) {
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12"}));
     EXPECT_THAT(Output(0), HasSubstr("there is no better checkpoint in"));
     EXPECT_THAT(Output(0), HasSubstr("resumed at step 8"));
-    EXPECT_THAT(SavedSteps(), ElementsAre(4, 8, 12));
+    EXPECT_EQ(SavedSteps(), Saved(stage, {4, 8, 12}));
   }
 }
 
