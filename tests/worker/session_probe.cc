@@ -11,6 +11,8 @@
 //   session_probe break FILE [OPTION...]    rank 1 leaves the loop there
 //   session_probe exit FILE [OPTION...]     rank 1 calls exit(0) there
 //   session_probe fail FILE [OPTION...]     rank 1 calls exit(3) there
+//   session_probe KIND:RANK:STEP FILE [OPTION...]  that rank fails after so many steps, by throw,
+//                                           break, exit, kill, abort, segv or hang
 //   session_probe fault FILE [OPTION...]    as train; SESSION_PROBE_FAULT="STEP MOMENT SIGNAL":
 //                                           sends itself a signal there, once; --data own: each
 //                                           process has samples of its own; heavy: in
@@ -80,6 +82,7 @@
 #include <cstdlib>
 #include <fstream>
 #include <functional>
+#include <future>
 #include <limits>
 #include <memory>
 #include <optional>
@@ -266,6 +269,24 @@ ddprun::Dataset PointsOf(const std::string& kind) {
   return points;
 }
 
+// False: leave the loop.
+bool FailAsAsked(Session& session, const std::string& what) {
+  std::istringstream words(what);
+  std::string kind;
+  uint32_t rank = 0;
+  int64_t step = 0;
+  char colon = 0;
+  std::getline(words, kind, ':') >> rank >> colon >> step;
+  if (colon != ':' || session.context().rank() != rank || session.step() != step) return true;
+  if (kind == "throw") ddprun::OrThrow(absl::DataLossError("points.csv is cut short"));
+  if (kind == "exit") std::exit(0);
+  if (kind == "kill") raise(SIGKILL);
+  if (kind == "abort") std::abort();
+  if (kind == "segv") raise(SIGSEGV);
+  if (kind == "hang") std::promise<void>().get_future().wait();
+  return kind != "break";
+}
+
 void Train(Session& session, const std::string& what, std::ofstream& out) {
   const std::string& data = session.options().data;
   const double momentum = data == "momentum" ? 0.25 : 0.5;
@@ -279,6 +300,7 @@ void Train(Session& session, const std::string& what, std::ofstream& out) {
       if (what == "fail") std::exit(3);
       if (what == "break") break;
     }
+    if (!FailAsAsked(session, what)) break;
     session.Backward(Loss(line(batch.inputs), batch));
     ++batches;
     if (session.step() == 2 && data == "early_step") session.optimizer().step();

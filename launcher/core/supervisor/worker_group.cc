@@ -70,9 +70,16 @@ GroupAction WorkerGroup::OnEnded(Instant now, const WorkerEnd& end) {
   // What ended after our signal went out is our doing, whatever its status says (R12).
   const bool by_itself = !stop_requested_ || end.seen < stop_began_;
   if (by_itself && end.ok()) worker.left = end.seen;
-  const bool own_failure = by_itself && !end.ok();
+  const bool is_named =
+      !by_itself && failures_.size() < rendezvous::kFailuresMax && IsNamedByPeer(end);
+  const bool own_failure = is_named || (by_itself && !end.ok());
   std::vector<WorkerEnd>& list = own_failure ? failures_ : stopped_;
   if (!end.ok() && list.size() < rendezvous::kFailuresMax) list.push_back(end);
+  if (is_named && (end.signal == stop_signal_ || end.signal == SIGKILL)) {
+    // Our signal met it on its way out.
+    list.back().signal = 0;
+    list.back().exit_code = 1;
+  }
   if (phase_ == Phase::kSweeping) return GroupAction::kNone;
   // Who let go of a generation that runs waits for its end like everybody.
   const bool is_last = phase_ == Phase::kStopping ? AllSettled() : ended_ == workers_.size();
@@ -217,6 +224,17 @@ std::vector<uint32_t> WorkerGroup::left() const {
     if (!workers_[i].left.is_infinite()) left.push_back(i);
   }
   return left;
+}
+
+// A worker of our runtime tells its peers why it fails before it ends, and they may end sooner:
+// then we signal it, although theirs are the consequences. Those who have heard it say so.
+bool WorkerGroup::IsNamedByPeer(const WorkerEnd& end) const {
+  constexpr const char* kPeerError = "PeerError: ";
+  if (end.ok() || end.message.empty() || absl::StartsWith(end.message, kPeerError)) return false;
+  const std::string name = absl::StrCat(kPeerError, "rank ", base_rank_ + end.local_rank, " ");
+  return std::any_of(failures_.begin(), failures_.end(), [&](const WorkerEnd& failure) {
+    return absl::StartsWith(failure.message, name);
+  });
 }
 
 // Ranks that wait for one that has ended fail with "connection closed by peer": the end with status

@@ -136,7 +136,8 @@ class WorkerGroup {
   bool all_started() const { return started_ == workers_.size(); }
   // Processes outlived KILL and the bound.
   bool unclean() const { return unclean_; }
-  // Workers that failed by themselves, in the order seen.
+  // Workers that failed by themselves, in the order seen; also one that we stopped, if a peer's
+  // error says that it had failed before.
   const std::vector<WorkerEnd>& failures() const { return failures_; }
   // Workers that ended otherwise than well after we stopped the group, in the order seen.
   const std::vector<WorkerEnd>& stopped() const { return stopped_; }
@@ -167,6 +168,8 @@ class WorkerGroup {
 
   GroupAction Sweep(Instant now);
   void GiveUpLate();
+  // Whether it has an error of its own, which a worker that failed before it has heard of.
+  bool IsNamedByPeer(const WorkerEnd& end) const;
   std::string LeftFact(const WorkerEnd& end) const;
 
   Phase phase_ = Phase::kIdle;

@@ -18,6 +18,7 @@ namespace {
 // Texts by which gloo, NCCL, c10d and the sockets below them say that a peer is gone or a
 // collective failed; in lower case.
 constexpr const char* kPeerErrors[] = {
+    "peererror: ",  // ddprun's C++ runtime, of any backend
     "connection closed by peer",
     "connection reset by peer",
     "connection refused",

@@ -101,6 +101,30 @@ TEST(WorkerGroupTest, WhatEndsAfterOurSignalIsNoFailureOfItsOwn) {
   EXPECT_EQ(group.failures()[1].signal, SIGSEGV);
 }
 
+// It told its peers before it ended, and they were sooner.
+TEST(WorkerGroupTest, WhoIsNamedByAPeerFailedByItselfThoughWeSignalledIt) {
+  WorkerGroup group = Running(4);
+  WorkerEnd peer = Ended(0, 1, 1);
+  peer.message = "PeerError: rank 6 failed: no such file (seen here as: rank 6 left the group)";
+  group.OnEnded(At(1), peer);
+  group.Stop(At(1), At(1), SIGTERM, absl::Seconds(30));
+  WorkerEnd guilty = Ended(2, 1.1, 0, SIGTERM);  // of rank 6
+  guilty.message = "no such file";
+  group.OnEnded(At(1.1), guilty);
+  // Twins: one that nobody names, and one that speaks of a peer.
+  WorkerEnd other = Ended(1, 1.1, 1);
+  other.message = "no such file";
+  group.OnEnded(At(1.1), other);
+  WorkerEnd consequence = Ended(3, 1.1, 1);
+  consequence.message = "PeerError: rank 6 failed: no such file";
+  group.OnEnded(At(1.1), consequence);
+  ASSERT_EQ(group.failures().size(), 2);
+  EXPECT_EQ(group.failures()[1].local_rank, 2);
+  EXPECT_EQ(group.failures()[1].signal, 0);
+  EXPECT_EQ(group.failures()[1].exit_code, 1);
+  EXPECT_EQ(group.stopped().size(), 2);
+}
+
 TEST(WorkerGroupTest, AStopDuringTheSweepOfASuccessTakesItBack) {
   WorkerGroup group = Running(1);
   group.OnEnded(At(1), Ended(0, 1));

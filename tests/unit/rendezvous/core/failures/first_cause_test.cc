@@ -54,6 +54,7 @@ TEST(Weigh, TheTable) {
       {"Watchdog caught collective operation timeout: WorkNCCL(SeqNum=3)", SIGABRT,
        Evidence::kPeerError},
       {"terminate called: connection reset by peer", SIGABRT, Evidence::kPeerError},
+      {"PeerError: rank 4 failed: points.csv is cut short", 0, Evidence::kPeerError},
       {"sendmsg: broken pipe", SIGPIPE, Evidence::kPeerError},
   };
   for (const Row& row : rows) {
