@@ -1,9 +1,10 @@
 #!/usr/bin/env python3
-"""Loops of Python's that train through failures (docs/ELASTIC.md): a run with kills ends bit by bit as an undisturbed one, no step
-is lost, no sample learned from twice, and who lived keeps its process.
+"""Loops of Python's that train through failures (docs/ELASTIC.md): a run with kills ends bit by bit as an undisturbed one, no
+step is lost, no sample learned from twice, and who lived keeps its process.
 """
 
 import collections
+import functools
 import os
 import random
 import signal
@@ -13,11 +14,11 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
-from bed import ROOT, SLOW, TORCH_PYTHON, BedTestCase, torch_is_there  # noqa: E402
+from bed import ROOT, SLOW, TORCH_PYTHON, BedTestCase, free_port, torch_is_there  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
 TRAINING = os.path.join(ROOT, "tests", "support", "elastic_python.py")
-PATIENCE = 120 * SLOW
+PATIENCE = 60 * SLOW
 STEPS = 60  # of which 40 are an epoch
 # Workers are forks of an interpreter that has imported what a first optimizer imports.
 AHEAD = ("--warm", "on", "--warm_memory", "50%", "--preload", "torch,torch.distributed,torch._dynamo")
@@ -169,6 +170,52 @@ class Recoveries(ElasticCase):
         self.end(agent, journal)
         self.assertEqual(2, len(events.find("worker_kept")))
         self.assertIn("ValueError: step 20", agent.text())
+
+
+class Nodes(ElasticCase):
+    """Two nodes on one machine's loopback, of two workers each; the second one joins later, and is lost."""
+
+    def start_node(self, number, endpoint, journal, events):
+        meet = ["--rdzv_backend", "c10d", "--rdzv_endpoint", endpoint, "--local_addr", "127.0.0.1",
+                "--rdzv_conf", f"is_host={1 - number},last_call_timeout=0.01"]
+        return self.bed.run(f"node{number}", ["--nnodes", "1:2", "--nproc_per_node", 2, *AHEAD, "--max_restarts", 3, *meet,
+                                              "--event_log", events.path, TRAINING, journal.path, 150],
+                            env={"OMP_NUM_THREADS": "1"})
+
+    def test_the_job_grows_and_shrinks_in_its_processes(self):
+        journal = self.bed.follower.follow(self.bed.path("steps"))
+        events = self.bed.follower.follow(self.bed.path("events"))
+        endpoint = f"127.0.0.1:{free_port()}"
+        first = self.start_node(0, endpoint, journal, events)
+        done = functools.partial(self.steps_in, journal)
+        self.wait(lambda: done(2) >= 10, "steps of two", first)
+        pids = {line["pid"] for line in journal.find("step")}
+        second = self.start_node(1, endpoint, journal, events)
+        self.wait(lambda: done(4) >= 10, "steps of four", first)
+        second.signal(signal.SIGKILL)
+        self.end(first, journal)
+        self.assertEqual(pids, {line["pid"] for line in journal.find("end")}, "the first node's processes")
+        self.check_samples(journal)
+
+    @staticmethod
+    def steps_in(journal, world):
+        """How many steps a job of that many ranks has done."""
+        return len({line["step"] for line in journal.find("step", world=world)})
+
+    def check_samples(self, journal):
+        """Of an epoch each is learned from in one step."""
+        steps = collections.defaultdict(list)
+        for line in journal.find("step"):
+            steps[line["step"]].append(line)
+        seen = collections.defaultdict(set)
+        for step, lines in steps.items():
+            # What an older generation has done of it came to nothing, or is the same samples.
+            newest = max(line["generation"] for line in lines)
+            samples = {one for line in lines if line["generation"] == newest for one in line["samples"]}
+            epoch = (step - 1) // 40
+            self.assertFalse(seen[epoch] & samples, f"step {step}")
+            seen[epoch] |= samples
+        self.assertEqual(480, len(seen[0] | seen[1] | seen[2]))
 
 
 class ElsewhereCase(ElasticCase):

@@ -85,7 +85,7 @@ class Training:
     def write(self, event, **what):
         """In one piece: others write to the same file."""
         line = {"t": time.monotonic(), "pid": os.getpid(), "who": "worker", "event": event, "rank": dist.get_rank(),
-                "world": dist.get_world_size(), **what}
+                "world": dist.get_world_size(), "generation": int(os.environ.get("DDPRUN_GENERATION", "0")), **what}
         os.write(self.journal, json.dumps(line).encode() + b"\n")
 
     def update(self, optimizer, loss):
