@@ -9,16 +9,25 @@ backend's is known for certain, whatever else the program opens at the same time
 ranks tell each other these addresses, and a connection of the backend has one of them as an end. The listening socket stays as
 it is, because Gloo's thread ends the process when accept(2) fails.
 
+One kind of wait stays: where a peer's end reaches a connection between two writes, Gloo forgets the message that it was about to
+send (Pair::write() leaves EPIPE to a later try, and Pair::signalException() tells the messages that wait for the peer, but not
+those in its queue). So waits are in slices, after which they are given up when the generation is over; a future on which DDP's
+reducer waits in C++ is fulfilled with what is there, and the session takes the step for broken. The thread that waits for good
+would end the process when it fulfils that future once more, after its time-out: so Gloo's own is a year, and the group's is looked
+after here; and the backend of such a thread is never destroyed, because its destructor would wait for it.
+
     rank 0 listens on 10.0.0.1:4000, rank 1 on 10.0.0.2:5000
     rank 1:  10.0.0.2:38122 -> 10.0.0.1:4000      the remote end is rank 0's listener: shut down
              10.0.0.2:41000 -> 10.0.0.9:443       neither end is one: somebody else's
 """
 
 import atexit
+import ctypes
 import os
 import socket
 import stat
 import threading
+import time
 from datetime import timedelta
 
 import torch
@@ -34,6 +43,15 @@ _COLLECTIVES = (
     "allreduce", "allreduce_coalesced", "allgather", "_allgather_base", "allgather_into_tensor_coalesced", "allgather_coalesced",
     "alltoall", "alltoall_base", "barrier", "broadcast", "gather", "reduce", "reduce_scatter", "_reduce_scatter_base",
     "reduce_scatter_tensor_coalesced", "scatter", "send", "recv", "recv_anysource", "monitored_barrier")
+
+
+# Their works can't be watched, and end by themselves.
+_POINT_TO_POINT = ("send", "recv", "recv_anysource")
+# Gloo tells the collectives of a broken connection within milliseconds, but for what it forgets.
+_FORGOTTEN_SECONDS = 1.0
+_SLICE = timedelta(seconds=0.5)
+_YEAR = timedelta(days=365)
+_MANY_WORKS = 64
 
 
 def missing_parts():
@@ -76,24 +94,99 @@ def _listening():
     return found
 
 
-class Connections:
-    """The sockets of one backend, by the addresses where its ranks listen."""
+class _Work(dist.Work):
+    """A collective under way."""
 
-    def __init__(self, listeners):
+    def __init__(self, inner, backend):
+        super().__init__()
+        self._inner, self._backend = inner, backend
+
+    def wait(self, timeout=None):
+        limit = timeout if timeout else self._backend.timeout
+        deadline = time.monotonic() + limit.total_seconds()
+        while True:
+            try:
+                return self._inner.wait(min(_SLICE, limit))
+            except RuntimeError:
+                if self._inner.is_completed():
+                    return self._inner.wait()  # raises what it ended with
+                if self._backend.gave_up:
+                    raise PeerError(f"a collective was given up: {self._backend.why}") from None
+                if time.monotonic() >= deadline:
+                    raise dist.DistBackendError(f"Timed out waiting {limit.total_seconds():g}s for a collective") from None
+
+    def get_future(self):
+        return self._inner.get_future()
+
+    def is_completed(self):
+        return self._inner.is_completed()
+
+    def is_success(self):
+        return self._inner.is_success()
+
+    def exception(self):
+        return self._inner.exception()
+
+    def result(self):
+        return self._inner.result()
+
+
+class _Backend:
+    """A group of Gloo's in one generation, and the sockets that are its own by the addresses where its ranks listen."""
+
+    def __init__(self, listeners, timeout):
         self._listeners = frozenset(listeners)
+        self._works = []     # (one that was begun, what it fills)
+        self.timeout = timeout
+        self.inner = None    # the group, once it is connected
+        self.why = ""        # it is shut down
+        self.gave_up = False  # a collective that seemed to end didn't
 
-    def shut_down(self):
-        """Ends all that waits on them, and returns how many there were. Threads: any."""
-        count = 0
+    def run(self, name, arguments, named):
+        self._check()
+        inner = getattr(self.inner, name)(*arguments, **named)
+        if inner is None or name in _POINT_TO_POINT:
+            return inner
+        if len(self._works) >= _MANY_WORKS:
+            self._works = self._under_way()
+        self._works.append((inner, arguments[0] if arguments else []))
+        self._check()  # again: one that began while the sockets were shut down may be forgotten, too
+        return _Work(inner, self)
+
+    def _check(self):
+        if self.why:
+            raise PeerError(f"no collective begins: {self.why}")
+
+    def shut_down(self, why):
+        """Ends all that waits on it. Threads: any."""
+        self.why = why
         for copy in _tcp_sockets():
             with copy:
                 try:
                     if not {_end(copy.getsockname()), _end(copy.getpeername())}.isdisjoint(self._listeners):
                         copy.shutdown(socket.SHUT_RDWR)
-                        count += 1
                 except OSError:
                     pass  # it listens, or isn't connected
-        return count
+        forgotten = self._wait_for_all()
+        self.gave_up = bool(forgotten)
+        for work, tensors in forgotten:
+            work.get_future().set_result(tensors)
+
+    def release(self):
+        """Ends its threads. Where one waits for good, it stays."""
+        if self._wait_for_all():
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.inner))
+        self.inner, self._works = None, []
+
+    def _under_way(self):
+        return [(work, tensors) for work, tensors in self._works if not work.is_completed()]
+
+    def _wait_for_all(self):
+        """What is still under way when whatever can end has ended. Nothing tells of the end of all."""
+        deadline = time.monotonic() + _FORGOTTEN_SECONDS
+        while self._under_way() and time.monotonic() < deadline:
+            time.sleep(0.001)
+        return self._under_way()
 
 
 class Over:
@@ -101,26 +194,26 @@ class Over:
 
     def __init__(self):
         self._lock = threading.Condition()
-        self._connections = []
+        self._backends = []
         self.why = ""       # "" = it goes on
         self.fatal = False  # no other generation follows for this process
         self.place = None   # in the next generation, where there is one
 
-    def add(self, connections):
-        """Sockets that are shut down when the generation is over; at once, if it is."""
+    def add(self, backend):
+        """One that is shut down when the generation is over; at once, if it is."""
         with self._lock:
-            self._connections.append(connections)
+            self._backends.append(backend)
             is_over = bool(self.why)
         if is_over:
-            connections.shut_down()
+            backend.shut_down(self.why)
 
     def tell(self, why, fatal=False):
         with self._lock:
             self.why, self.fatal = why or "the generation is over", fatal
-            told = list(self._connections)
+            told = list(self._backends)
             self._lock.notify_all()
-        for connections in told:
-            connections.shut_down()
+        for backend in told:
+            backend.shut_down(self.why)
 
     def follow(self, place):
         with self._lock:
@@ -150,12 +243,27 @@ def _device():
     raise RuntimeError(f"a device of Gloo's listens on {len(new)} addresses instead of 1; torch {torch.__version__} isn't known")
 
 
+class _StandIn:
+    """A backend whose collectives end at once, without anybody."""
+
+    gave_up = False
+
+    def __init__(self, inner):
+        self._inner = inner
+
+    def run(self, name, arguments, named):
+        return getattr(self._inner, name)(*arguments, **named)
+
+    def release(self):
+        self._inner = None
+
+
 class _Group(dist.ProcessGroup):
-    """A group for good; `inner` is the backend of the generation."""
+    """A group for good; `backend` is that of the generation."""
 
     def __init__(self, rank, size, name):
         super().__init__(rank, size)
-        self.inner = None
+        self.backend = None
         self._rank, self._size, self._name = rank, size, name
 
     def place(self, rank, size):
@@ -194,7 +302,7 @@ class _Group(dist.ProcessGroup):
 
 def _forwarding(name):
     def call(self, *arguments, **named):
-        return getattr(self.inner, name)(*arguments, **named)
+        return self.backend.run(name, arguments, named)
     call.__name__ = name
     return call
 
@@ -216,6 +324,10 @@ class Groups:
     def __len__(self):
         return len(self._all)
 
+    def gave_up(self):
+        """Whether a collective that seemed to end didn't."""
+        return any(group.backend.gave_up for group, _ in self._all)
+
     def create(self, options, _):
         """As torch asks for a backend."""
         rank, size = options.group_rank, options.group_size
@@ -223,9 +335,9 @@ class Groups:
         self._all.append((group, list(options.global_ranks_in_group)))
         if self.stands_in:
             make = getattr(c10d.FakeProcessGroup, "_create_internal", c10d.FakeProcessGroup)
-            group.inner = make(rank, size)
+            group.backend = _StandIn(make(rank, size))
         else:
-            group.inner = self._connect(len(self._all) - 1, rank, size)
+            group.backend = self._connect(len(self._all) - 1, rank, size)
         return group
 
     def reform(self, rank, size):
@@ -236,7 +348,7 @@ class Groups:
         for number, (group, ranks) in enumerate(self._all):
             if ranks and len(ranks) == group.size() and ranks != list(range(len(ranks))) and max(ranks) >= size:
                 raise PeerError(f"the job has {size} ranks, and a group is of ranks {ranks}")
-            group.inner = None
+            group.backend.release()
             is_all = not ranks or number == 0
             if is_all:
                 group.place(rank, size)
@@ -244,12 +356,12 @@ class Groups:
                 group.place(ranks.index(rank), len(ranks))
             else:
                 continue
-            group.inner = self._connect(number, group.rank(), group.size())
+            group.backend = self._connect(number, group.rank(), group.size())
 
     def close(self):
         """Ends the threads of all backends while the interpreter can: what they hold of Python's goes with them."""
         for group, _ in self._all:
-            group.inner = None
+            group.backend.release()
 
     def _connect(self, number, rank, size):
         """A backend of Gloo's. In a thread of its own, which is left behind if the generation ends: who listens for a peer that has
@@ -257,7 +369,7 @@ class Groups:
         device, address = _device()
         prefix = f"ddprun/group{number}/"
         told = self.store.gather(f"{prefix}listener{rank}", address.encode(), [f"{prefix}listener{one}" for one in range(size)])
-        connections = Connections(one.decode() for one in told)
+        backend = _Backend((one.decode() for one in told), self.timeout)
         options = c10d.ProcessGroupGloo._Options()
         options._devices, options._threads, options._timeout = [device], 2, CONNECT_TIMEOUT
         store, over, result = dist.PrefixStore(prefix, self.store), self.over, []
@@ -268,17 +380,18 @@ class Groups:
             except Exception as error:  # whatever it is, the caller raises it
                 result.append(error)
             over.wake()
-        over.add(connections)
+        over.add(backend)
         threading.Thread(target=connect, name="ddprun connect", daemon=True).start()
         over.wait(lambda told: result or told.why)
         if not result:
             raise PeerError(f"the generation ended while its ranks connected: {over.why}")
         if isinstance(result[0], Exception):
             raise result[0]
+        backend.inner = result[0]
+        backend.inner._set_default_timeout(_YEAR)
         if over.why:
-            connections.shut_down()  # what was connected after the word
-        result[0]._set_default_timeout(self.timeout)
-        return result[0]
+            backend.shut_down(over.why)  # what was connected after the word
+        return backend
 
 
 groups = Groups()

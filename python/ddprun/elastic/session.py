@@ -263,7 +263,10 @@ class Session:
 
     def _trying(self, function, *arguments, **named):
         try:
-            return function(*arguments, **named)
+            result = function(*arguments, **named)
+            if groups.gave_up():
+                self._break()
+            return result
         except RuntimeError as error:
             if not self._is_peers(error):
                 raise
@@ -336,7 +339,7 @@ class Session:
         had_it = rank == leader or newest is not None and self._seeds is not None and (self._steps, self._updates + self._skips) == newest
         if newest is None or any(note["position"] != newest for note in notes):
             state = {**self._parts.state(), "after_updates": self._after_updates} if rank == leader else None
-            state = broadcast(dist.group.WORLD.inner, state, leader, rank)
+            state = broadcast(dist.group.WORLD, state, leader, rank)
             if not had_it:
                 self._take(state, newest or (0, 0), next((note["end"] for note in notes if note["end"]), None))
         if had_it:
