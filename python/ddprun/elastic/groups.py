@@ -182,10 +182,13 @@ class _Backend:
         return [(work, tensors) for work, tensors in self._works if not work.is_completed()]
 
     def _wait_for_all(self):
-        """What is still under way when whatever can end has ended. Nothing tells of the end of all."""
+        """What is still under way when whatever can end has ended."""
         deadline = time.monotonic() + _FORGOTTEN_SECONDS
-        while self._under_way() and time.monotonic() < deadline:
-            time.sleep(0.001)
+        for work, _ in self._under_way():
+            try:
+                work.wait(timedelta(seconds=max(deadline - time.monotonic(), 0.001)))
+            except RuntimeError:
+                pass  # what it ended with, or that it has not ended
         return self._under_way()
 
 
