@@ -49,6 +49,17 @@ TEST(TensorFileTest, RoundTrips) {
   EXPECT_EQ(read->metadata.at("run_id"), "job7");
 }
 
+// Without memory, as LibTorch's: libdeflate takes a null pointer for a new beginning.
+TEST(TensorFileTest, EmptyTensorsRoundTrip) {
+  TensorFile file = Sample();
+  TensorEntry none{.name = "none", .type = "F32", .shape = {0}, .bytes = absl::string_view()};
+  file.tensors.insert(file.tensors.begin() + 1, none);
+  const std::string bytes = Encode(file);
+  const absl::StatusOr<TensorFile> read = DecodeTensorFile(bytes);
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_NE(Find(*read, "none"), nullptr);
+}
+
 TEST(TensorFileTest, IsASafetensorsFile) {
   const std::string bytes = Encode(Sample());
   const uint64_t length = static_cast<unsigned char>(bytes[0]) |
