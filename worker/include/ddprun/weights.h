@@ -34,13 +34,14 @@ struct LoadedWeights {
   std::vector<std::string> unexpected;  // the file's names that the module doesn't have
 };
 
-// Fills the module from a file that Python, SaveWeights or a Checkpointer wrote. Types may differ,
-// values are converted as load_state_dict does. What has several names (tied parameters) may have
-// any of them in the file.
-// Returns: what is missing and unexpected, both empty when strict. Errors: those of reading, with
-// the path. DATA_LOSS — no safetensors file, or a damaged one (where it has a checksum of ddprun's,
-// any byte is noticed). FAILED_PRECONDITION — other names or shapes; the text has the first. After
-// an error nothing was changed.
+// Fills the module from a file that Python, SaveWeights or a Checkpointer wrote, or torch::save of
+// a module, torch.jit.save, or torch.save of a state_dict. Types may differ, values are converted
+// as load_state_dict does. What has several names (tied parameters) may have any of them in the
+// file. Returns: what is missing and unexpected, both empty when strict. Errors: those of reading,
+// with the path. DATA_LOSS — no safetensors file, or a damaged one (where it has a checksum of
+// ddprun's, any byte is noticed). FAILED_PRECONDITION — another zip of torch.save's; the text has
+// the command that converts it. The same — other names or shapes; the text has the first. After an
+// error nothing was changed.
 absl::StatusOr<LoadedWeights> LoadWeights(torch::nn::Module& module, const std::string& path,
                                           const LoadWeightsOptions& options = {});
 

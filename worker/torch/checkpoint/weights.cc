@@ -13,6 +13,7 @@
 #include "worker/torch/checkpoint/checkpoint_contents.h"
 #include "worker/torch/checkpoint/mapped_file.h"
 #include "worker/torch/checkpoint/tensor_file.h"
+#include "worker/torch/checkpoint/torch_archive.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/optim/storage_on_use.h"
 
@@ -61,16 +62,25 @@ absl::Status CheckFit(const CheckpointTensors& wanted, const CheckpointTensors& 
   return absl::OkStatus();
 }
 
+// By their names in the file.
+absl::StatusOr<CheckpointTensors> Stored(const std::string& path,
+                                         const std::shared_ptr<const MappedFile>& mapped) {
+  if (worker::IsTorchArchive(mapped->bytes())) {
+    return worker::ReadTorchArchive(path, mapped->bytes());
+  }
+  DDPRUN_ASSIGN_OR_RETURN(
+      const TensorFile file,
+      worker::DecodeTensorFile(mapped->bytes(), worker::TensorFileCheck::kChecksumIfAny));
+  return worker::FromTensorFile(file, mapped);
+}
+
 absl::StatusOr<LoadedWeights> Fill(torch::nn::Module& module, const std::string& path,
                                    const LoadWeightsOptions& options) {
   DDPRUN_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> mapped, MappedFile::Open(path));
   const ReadAhead ahead(mapped->bytes());
-  DDPRUN_ASSIGN_OR_RETURN(
-      const TensorFile file,
-      worker::DecodeTensorFile(mapped->bytes(), worker::TensorFileCheck::kChecksumIfAny));
-  const CheckpointTensors stored = worker::WithFirstNames(
-      worker::TensorsWithPrefix(worker::FromTensorFile(file, mapped), options.prefix), module,
-      /*prefix=*/"");
+  DDPRUN_ASSIGN_OR_RETURN(const CheckpointTensors all, Stored(path, mapped));
+  const CheckpointTensors stored =
+      worker::WithFirstNames(worker::TensorsWithPrefix(all, options.prefix), module, /*prefix=*/"");
   CheckpointTensors wanted = worker::ModuleTensors(module, /*prefix=*/"");
   LoadedWeights found;
   for (const auto& [name, tensor] : wanted) {

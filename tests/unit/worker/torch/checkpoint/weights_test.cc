@@ -3,12 +3,15 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <torch/csrc/jit/serialization/pickle.h>
 #include <torch/nn/modules.h>
+#include <torch/serialize.h>
 
 #include <cstdlib>
 #include <filesystem>
 #include <fstream>
 #include <string>
+#include <vector>
 
 #include "ddprun/parameters.h"
 
@@ -60,6 +63,32 @@ TEST_F(WeightsTest, RoundTripByName) {
     EXPECT_TRUE(read->parameters()[i].equal(written->parameters()[i]));
   }
   for (size_t i = 0; i < 3; ++i) EXPECT_TRUE(read->buffers()[i].equal(written->buffers()[i]));
+}
+
+TEST_F(WeightsTest, WhatTorchSaveWroteIsTaken) {
+  Sequential written(Linear(3, 2), BatchNorm1d(2));
+  written->forward(torch::randn({4, 3}));
+  torch::save(written, path());
+  Sequential read(Linear(3, 2), BatchNorm1d(2));
+  absl::StatusOr<LoadedWeights> loaded = LoadWeights(*read, path());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_TRUE(read->parameters()[0].equal(written->parameters()[0]));
+  EXPECT_TRUE(read->buffers()[0].equal(written->buffers()[0]));
+
+  // As Python's torch.save of a state_dict.
+  c10::Dict<std::string, torch::Tensor> tensors;
+  tensors.insert("weight", torch::full({2, 3}, 5.0));
+  tensors.insert("bias", torch::full({2}, 7.0));
+  std::vector<char> bytes = torch::jit::pickle_save(tensors);
+  std::ofstream(path(), std::ios::binary).write(bytes.data(), static_cast<int64_t>(bytes.size()));
+  Linear layer(3, 2);
+  loaded = LoadWeights(*layer, path());
+  ASSERT_TRUE(loaded.ok()) << loaded.status();
+  EXPECT_TRUE(layer->weight.equal(torch::full({2, 3}, 5.0)));
+
+  bytes = torch::jit::pickle_save(c10::IValue(int64_t{3}));
+  std::ofstream(path(), std::ios::binary).write(bytes.data(), static_cast<int64_t>(bytes.size()));
+  EXPECT_THAT(ErrorOf(layer), HasSubstr("save_file("));
 }
 
 TEST_F(WeightsTest, OthersFilesAndTypesAreTaken) {
