@@ -20,8 +20,8 @@
 
 namespace ddprun::testing {
 
-// Sessions whose workers live on when others don't: real processes of session_probe, and an agent
-// that the test plays.
+// Sessions whose workers live on when others don't: real processes of session_probe, or another
+// program_, and an agent that the test plays.
 class InProcessRestartTest : public ::testing::Test {
  protected:
   void SetUp() override { agent_ = FakeAgent::Start({.socket_path = directory_.File("agent")}); }
@@ -31,7 +31,7 @@ class InProcessRestartTest : public ::testing::Test {
                  std::vector<std::string> options = {}) {
     auto variables = WorkerVariables(directory_.path(), rank, world, generation);
     variables["SESSION_PROBE_FAULT"] = fault;
-    std::vector<std::string> command = {InBuildTree("bin/session_probe"), what_,
+    std::vector<std::string> command = {InBuildTree("bin/" + program_), what_,
                                         directory_.File("seen")};
     command.insert(command.end(), options.begin(), options.end());
     const std::string output = "output." + std::to_string(rank) + "." + std::to_string(generation);
@@ -179,6 +179,7 @@ class InProcessRestartTest : public ::testing::Test {
     return times;
   }
 
+  std::string program_ = "session_probe";
   std::string what_ = "fault";
   TemporaryDirectory directory_;
   std::unique_ptr<FakeAgent> agent_;

@@ -116,14 +116,26 @@ void AddFiles(TrainingOptions* options, OptionTable* table) {
   table->Real("checkpoint_minutes", {0, 1e6}, &options->checkpoint_minutes,
               "Minutes between two checkpoints, beside those of --checkpoint_every; 0: the time "
               "doesn't matter.");
+  table->Integer("evaluate_every", {0, kCountMax}, &options->evaluate_every,
+                 "Steps between two evaluations; 0: after each epoch. There is always one at the "
+                 "end.");
   table->Integer("keep_checkpoints", {1, 1'000'000}, &options->keep_checkpoints,
                  "So many of the newest stay, and beside them the best by the evaluation, where a "
                  "program says what is better.");
   table->Text("resume_from", "WHAT", &options->resume_from,
               "What to begin with where the own directory has no checkpoint yet: a directory with "
-              "those of another run, or one of its files; or weights that Python wrote "
-              "(safetensors), with which training begins at step 0. 'latest': the own ones, and an "
-              "error where there is none.");
+              "those of another run, one of its files, or DIR/best, the best of them by its "
+              "evaluation; or weights (safetensors, or of torch.save), with which training begins "
+              "at step 0. 'latest': the own ones, and an error where there is none.");
+  table->Text("weights_prefix", "TEXT", &options->weights_prefix,
+              "Of --resume_from's weights: what is before the names of the module's tensors in the "
+              "file.");
+  table->Switch("weights_strict", &options->weights_strict,
+                "Of --resume_from's weights: tensors that only file or module have are an error.");
+  table->Choice(
+      "checkpoint_errors", {"stop", "warn"}, &options->checkpoint_errors,
+      "What follows when a checkpoint can't be written, as on a full disk: training stops, "
+      "or a warning says so and it goes on.");
   table->Text("journal", "FILE", &options->journal,
               "Rank 0 appends a JSON line for each step: t (CLOCK_MONOTONIC), generation, rank, "
               "world, step, loss, pid.");

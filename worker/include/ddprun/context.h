@@ -60,6 +60,9 @@ class Context {
   // the agent or a peer is gone. FAILED_PRECONDITION — nccl or shm was asked for where there is
   // none. What one rank alone finds is told to the others, which fail with a text that names it.
   static absl::StatusOr<std::unique_ptr<Context>> Create(const ContextOptions& options = {});
+  // A world of one on the same device, for what this worker does without the others. It marks
+  // nothing and can't rejoin. Errors: INTERNAL — LibTorch refused.
+  static absl::StatusOr<std::unique_ptr<Context>> Alone(const Context& like);
   ~Context();
   Context(const Context&) = delete;
   Context& operator=(const Context&) = delete;
@@ -99,7 +102,8 @@ class Context {
 
   // Says where this worker is, for the detection of hangs (docs/PROGRESS.md): at the top of every
   // training step, before an evaluation, before waiting on purpose. A Checkpointer marks by itself.
-  // One store; nothing happens when ddprun didn't start the program. `step` never goes back.
+  // One store; nothing happens when ddprun didn't start the program. `step` never goes back; in a
+  // later Session of the process it counts from that one's first step.
   void Mark(ProgressPhase phase, int64_t step);
 
   // The same for the top of a training step; true: save and return, because a node of the job is

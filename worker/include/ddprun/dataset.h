@@ -15,6 +15,11 @@ namespace ddprun {
 struct Batch {
   torch::Tensor inputs = {};   // [n, …]
   torch::Tensor targets = {};  // [n, …]; undefined where there are none
+  // What else a sample has: lengths, masks; on the same device.
+  std::vector<torch::Tensor> more = {};
+  // Their numbers in the dataset; the Session fills them in. A rank without samples of its own has
+  // those of the ones that don't count.
+  std::vector<int64_t> samples = {};
 };
 
 // Samples by number.

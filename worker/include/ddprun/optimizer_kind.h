@@ -3,10 +3,17 @@
 
 #include <torch/types.h>
 
+#include <functional>
+#include <memory>
 #include <optional>
+#include <string>
 #include <utility>
 #include <variant>
 #include <vector>
+
+namespace torch::optim {
+class Optimizer;
+}  // namespace torch::optim
 
 namespace ddprun {
 
@@ -23,7 +30,16 @@ struct Sgd {
   double momentum = 0;
   bool nesterov = false;
 };
-using OptimizerKind = std::variant<AdamW, Sgd>;
+// Another one, made by OptimizerOf (ddprun/any_optimizer.h).
+struct AnyOptimizer {
+  struct Group {
+    std::vector<torch::Tensor> parameters;
+    double learning_rate = 0;
+  };
+  std::string name;  // of its class
+  std::function<std::unique_ptr<torch::optim::Optimizer>(const std::vector<Group>& groups)> make;
+};
+using OptimizerKind = std::variant<AdamW, Sgd, AnyOptimizer>;
 
 // Parameters that are trained in a way of their own.
 struct ParameterGroup {

@@ -2,7 +2,6 @@
 #define DDPRUN_WORKER_INCLUDE_DDPRUN_SESSION_H_
 
 #include <torch/nn/module.h>
-#include <torch/nn/pimpl.h>
 #include <torch/types.h>
 
 #include <cstdint>
@@ -18,13 +17,11 @@
 #include "ddprun/evaluation.h"
 #include "ddprun/metrics.h"
 #include "ddprun/optimizer_kind.h"
-#include "ddprun/option_table.h"
+#include "ddprun/own_state.h"
+#include "ddprun/run_session.h"
+#include "ddprun/session_model.h"
+#include "ddprun/session_options.h"
 #include "ddprun/status_error.h"
-#include "ddprun/training_options.h"
-
-namespace torch::optim {
-class Optimizer;
-}  // namespace torch::optim
 
 // A training program: model, data and loss are the program's, all else is the Session's.
 //
@@ -46,37 +43,6 @@ class Optimizer;
 namespace ddprun {
 
 class ExponentialMovingAverage;
-class Session;
-
-// A module as the Session trains it: call it where the module would be called, with what its
-// forward() takes. Inside a batch that goes through DistributedDataParallel; outside, as in an
-// evaluation, it is a plain call. The forward() returns a tensor or a vector of tensors.
-template <typename Impl>
-class SessionModel {
- public:
-  SessionModel(Session& session, std::shared_ptr<Impl> module)
-      : session_(&session), module_(std::move(module)) {}
-
-  template <typename... Arguments>
-  auto operator()(Arguments&&... arguments) const;
-  // The module itself, for anything but its forward().
-  Impl* operator->() const { return module_.get(); }
-  Impl& operator*() const { return *module_; }
-
- private:
-  Session* session_;
-  std::shared_ptr<Impl> module_;
-};
-
-struct SessionOptions {
-  std::string name = "training";  // of the program, for people
-  TrainingOptions training = {};
-  // For RunSession: what --help begins with, and which options it has.
-  std::string introduction = "";
-  UsedOptions uses = {};
-  // Adds the program's own; null = none.
-  std::function<void(OptionTable& table)> add_options = nullptr;
-};
 
 // One training of one model on all workers.
 //
@@ -90,9 +56,8 @@ struct SessionOptions {
 // all shares have copies, a step less at most; where more were lost than there are copies, from the
 // newest whole checkpoint). With --healing beside a new worker may get it in its first step: its
 // model then has it when Step() returns. The program notices nothing but a batch that comes again,
-// and a Step() that returns false. What it keeps of its own between steps is its own affair; an
-// error of a collective that it calls itself (SumOverRanks outside of an evaluation) ends the
-// process, as ever.
+// and a Step() that returns false; what it keeps between steps it Add()s. An error of a collective
+// of its own (SumOverRanks outside of an evaluation) ends the process.
 //
 // On as many workers all of this, and a resume, ends with the bits of a run to which nothing
 // happened; what is excepted, and what it takes, is in docs/CPP.md, "The same bits". So torch's
@@ -107,6 +72,8 @@ struct SessionOptions {
 class Session {
  public:
   // Meets the other workers; torch's generator then holds the seed, so that all make one model.
+  // One at a time; any number one after the other (RunSessions). Errors: INVALID_ARGUMENT — options
+  // that don't fit together; an earlier Session has the folder of checkpoints. Context's.
   explicit Session(SessionOptions options);
   ~Session();
   Session(const Session&) = delete;
@@ -118,21 +85,40 @@ class Session {
   // the model. FAILED_PRECONDITION — a checkpoint of another model or optimizer. DATA_LOSS — there
   // are checkpoints, and none is whole (older ones are tried): the text names the newest, says what
   // is wrong with it, and what to delete to begin anew. NOT_FOUND — what --resume_from names.
-  template <typename Impl>
-  SessionModel<Impl> Prepare(const torch::nn::ModuleHolder<Impl>& module,
-                             const OptimizerKind& optimizer, Dataset data,
-                             std::vector<ParameterGroup> groups = {}) {
-    return Prepare(module.ptr(), optimizer, std::move(data), std::move(groups));
-  }
-  template <typename Impl>
-  SessionModel<Impl> Prepare(std::shared_ptr<Impl> module, const OptimizerKind& optimizer,
-                             Dataset data, std::vector<ParameterGroup> groups = {}) {
-    const std::shared_ptr<torch::nn::Module> plain = module;
-    PrepareModule(plain, optimizer, std::move(data), std::move(groups));
-    return SessionModel<Impl>(*this, std::move(module));
+  template <typename Module>
+  SessionModelOf<Module> Prepare(const Module& module, const OptimizerKind& optimizer, Dataset data,
+                                 std::vector<ParameterGroup> groups = {}) {
+    CheckPrepare(data);
+    auto model = Add("", module, optimizer, std::move(groups));
+    Prepare(std::move(data));
+    return model;
   }
 
-  // Evaluates from now on. Before the loop.
+  // For a training of several modules, as of a GAN: each has an optimizer of its own, is averaged
+  // over the workers and stepped for itself; all are one checkpoint, in which "critic." is before
+  // the names of what was added as "critic". Without a zero_stage, power_sgd and new workers that
+  // are healed beside a step; a step copies all parameters and states before the first optimizer
+  // steps, where a worker's loss can be survived.
+  template <typename Module>
+  SessionModelOf<Module> Add(const std::string& name, const Module& module,
+                             const OptimizerKind& optimizer,
+                             std::vector<ParameterGroup> groups = {}) {
+    const auto pointer = PointerTo(module);
+    const size_t part = AddModule(name, pointer, optimizer, std::move(groups));
+    return SessionModelOf<Module>(*this, pointer, part);
+  }
+
+  // What the program keeps between steps (ddprun/own_state.h), the same on all ranks: saved and
+  // restored with the model, given to new workers, and put back where a step is done again. Before
+  // Prepare. Checkpoints are then saved when the loop asks for the next batch.
+  void Add(const std::string& name, const OwnState& state);
+  void Prepare(Dataset data);  // what was added
+
+  // In place of the options' schedule: the rate of a step, from 0 (at the present number of
+  // workers), times each group's factor. Before the loop; on all ranks alike.
+  void LearningRateWith(std::function<double(int64_t step)> rate);
+
+  // One more evaluation; each needs a name of its own. Before the loop.
   void EvaluateWith(Evaluation evaluation);
 
   // The batches of this rank that are still to be trained on, on the context's device: one for each
@@ -155,6 +141,24 @@ class Session {
   // overflow out, nor when the step is known to be done again.
   bool Step();
 
+  // Of several modules: the backward pass of one's loss, for its parameters alone, and the step of
+  // its optimizer. Step() ends the batch, and steps what has gradients left. Losses shown are sums.
+  template <typename Impl>
+  void Backward(const torch::Tensor& loss, const SessionModel<Impl>& of) {
+    BackwardOf(of.part(), loss);
+  }
+  template <typename Impl>
+  bool Step(const SessionModel<Impl>& of) {
+    return StepOf(of.part());
+  }
+
+  // In place of both, for an optimizer that asks for the loss several times a step (LBFGS): `loss`
+  // answers that of a batch, which may be another than the loop's.
+  bool Step(const std::function<torch::Tensor(const Batch& batch)>& loss);
+
+  // Ends the loop after this step: an early stop. On all ranks alike, in the loop or an evaluation.
+  void StopTraining();
+
   // Saves a checkpoint now, where the options keep any, and waits until it is written. With
   // --in_process_restart it is given up when another worker fails meanwhile.
   void Save();
@@ -170,7 +174,6 @@ class Session {
   torch::optim::Optimizer& optimizer();
   ExponentialMovingAverage* average();  // after Prepare; null without --ema_decay
   Metrics& metrics();                   // after Prepare
-
   // The rows that this rank evaluates, of so many: [n] int64.
   torch::Tensor OwnRows(int64_t rows);
   // The sum of one number over all ranks; a collective.
@@ -178,8 +181,8 @@ class Session {
 
   // For SessionModel.
   template <typename Function>
-  auto Forward(Function&& forward) {
-    if (DistributedDataParallel* ddp = nullptr; BeginForward(&ddp)) {
+  auto Forward(size_t part, Function&& forward) {
+    if (DistributedDataParallel* ddp = nullptr; BeginForward(part, &ddp)) {
       try {
         return ddp != nullptr ? ddp->Forward(forward) : forward();
       } catch (...) {
@@ -192,10 +195,13 @@ class Session {
  private:
   struct Implementation;
 
-  void PrepareModule(std::shared_ptr<torch::nn::Module> module, const OptimizerKind& optimizer,
-                     Dataset data, std::vector<ParameterGroup> groups);
+  void CheckPrepare(const Dataset& data) const;
+  size_t AddModule(std::string name, std::shared_ptr<torch::nn::Module> module,
+                   const OptimizerKind& optimizer, std::vector<ParameterGroup> groups);
+  void BackwardOf(size_t part, const torch::Tensor& loss);
+  bool StepOf(size_t part);
   // Whether it is one of training; through `ddp`, where that isn't null.
-  bool BeginForward(DistributedDataParallel** ddp);
+  bool BeginForward(size_t part, DistributedDataParallel** ddp);
   // Throws what was thrown, unless the step will be done again: then its results don't count.
   void OnForwardError();
   // The next batch; null: training is over.
@@ -235,15 +241,9 @@ class Session::BatchRange {
 template <typename Impl>
 template <typename... Arguments>
 auto SessionModel<Impl>::operator()(Arguments&&... arguments) const {
-  return session_->Forward([&] { return module_->forward(std::forward<Arguments>(arguments)...); });
+  return session_->Forward(part_,
+                           [&] { return module_->forward(std::forward<Arguments>(arguments)...); });
 }
-
-// A training program's main(): reads the command line and the file of options that it names, meets
-// the other workers, and trains.
-// Returns: the exit code: 0; 1 = an error; 2 = options that can't be understood. Errors are also in
-// the error file (ddprun/run_worker.h).
-int RunSession(int argc, char** argv, SessionOptions options,
-               const std::function<void(Session& session)>& train);
 
 }  // namespace ddprun
 

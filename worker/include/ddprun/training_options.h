@@ -28,7 +28,8 @@ struct TrainingOptions {
   std::string lr_schedule = "linear";
   int64_t warmup_steps = 0;
   double weight_decay = 0;
-  double max_grad_norm = 0;  // 0 = no clipping
+  double max_grad_norm = 0;    // 0 = no clipping
+  int64_t evaluate_every = 0;  // steps; 0 = after each epoch
   double ema_decay = 0;  // of an average of the parameters, which is what is evaluated; 0 = none
 
   std::string mixed_precision = "no";
@@ -63,8 +64,13 @@ struct TrainingOptions {
   double checkpoint_minutes = 0;    // 0 = not by time
   int64_t keep_checkpoints = 3;     // the newest, beside the best
   // "latest" = the own checkpoints, or none; else another run's directory of checkpoints, or one of
-  // them, or weights that Python wrote; "" = none
+  // them, "DIRECTORY/best", or weights that Python wrote; "" = none
   std::string resume_from = {};
+  // Of such weights, as LoadWeightsOptions'.
+  std::string weights_prefix = {};
+  bool weights_strict = true;
+  // When one can't be written, as on a full disk: "stop" training, or "warn" and train on.
+  std::string checkpoint_errors = "stop";
   std::string journal = {};    // "" = none
   std::string log_level = {};  // "" = LOGLEVEL's
   int64_t step_delay_ms = 0;   // slows training down, to watch it

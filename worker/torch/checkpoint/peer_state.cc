@@ -24,8 +24,11 @@ using Version = std::optional<StateVersion>;
 // step that was done twice, the second time counts: the others have gone on from there.
 uint32_t Furthest(const std::vector<Version>& all) {
   const auto place = [](const Version& one) {
-    if (!one.has_value()) return std::make_tuple(false, int64_t{0}, int64_t{0}, uint64_t{0});
-    return std::make_tuple(true, one->progress.step, one->progress.epoch, one->generation);
+    if (!one.has_value()) {
+      return std::make_tuple(false, int64_t{0}, int64_t{0}, uint64_t{0}, int64_t{0});
+    }
+    return std::make_tuple(true, one->progress.step, one->progress.epoch, one->generation,
+                           one->marks);
   };
   const auto found = std::max_element(
       all.begin(), all.end(),

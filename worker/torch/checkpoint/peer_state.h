@@ -29,6 +29,8 @@ struct StateVersion {
   TrainingProgress progress;
   // In which its last step was done; or, before the first one, training was begun or resumed.
   uint64_t generation = 0;
+  // What else of it a step doesn't change, as its owner numbers it; of two the higher one counts.
+  int64_t marks = 0;
 
   friend bool operator==(const StateVersion&, const StateVersion&) = default;
 };

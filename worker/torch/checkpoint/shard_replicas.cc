@@ -81,7 +81,8 @@ void ShardReplicas::ConnectBeside(const std::vector<uint32_t>& hosts) {
     if (std::count(of_rank.begin(), of_rank.end(), context_.rank()) > 0) kept_for_.push_back(rank);
   }
   const Context::Implementation& place = context_.implementation();
-  const auto store = c10::make_intrusive<StorePart>("replicas", place.store);
+  const auto store = c10::make_intrusive<StorePart>(
+      place.starts > 1 ? absl::StrCat("replicas/", place.starts) : "replicas", place.store);
   connecting_ = std::async(std::launch::async,
                            [store, plan = place.plan] { return CreateMessageGroup(store, plan); });
 }

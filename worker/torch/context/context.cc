@@ -287,6 +287,7 @@ void TakePlace(Context::Implementation& context, const WorkerAssignment& assignm
   context.subgroups_created.clear();
   context.models_created = 0;
   context.alone = false;
+  context.starts = 0;
 }
 
 // Closes all connections to the other workers.
@@ -342,14 +343,35 @@ absl::StatusOr<std::unique_ptr<Context>> Context::Create(const ContextOptions& o
   });
 }
 
+absl::StatusOr<std::unique_ptr<Context>> Context::Alone(const Context& like) {
+  return CatchExceptions([&]() -> absl::StatusOr<std::unique_ptr<Context>> {
+    auto implementation = std::make_unique<Implementation>();
+    const Implementation& other = *like.implementation_;
+    implementation->options = other.options;
+    implementation->device = other.device;
+    implementation->environment.run_id = other.environment.run_id;
+    worker::ProcessGroupPlan& plan = implementation->plan;
+    plan.backend = other.backend == "nccl" ? BackendKind::kNccl : BackendKind::kGloo;
+    plan.device_index = other.plan.device_index;
+    plan.bind_address = "127.0.0.1";
+    plan.start_timeout = other.plan.start_timeout;
+    plan.collective_timeout = other.plan.collective_timeout;
+    implementation->store = c10::make_intrusive<c10d::HashStore>();
+    DDPRUN_ASSIGN_OR_RETURN(implementation->group,
+                            worker::CreateProcessGroup(implementation->store, plan));
+    implementation->backend = implementation->group->getDefaultBackend()->getBackendName();
+    return std::unique_ptr<Context>(new Context(std::move(implementation)));
+  });
+}
+
 Context::Context(std::unique_ptr<Implementation> implementation)
     : implementation_(std::move(implementation)) {}
 
 Context::~Context() {
   worker::GroupAbort::JoinAbandoned();
   // What the program does without the others is its own affair.
-  Mark(ProgressPhase::kDone,
-       static_cast<int64_t>(ProgressStepOf(implementation_->progress.word())));
+  implementation_->progress.Mark(ProgressPhase::kDone,
+                                 ProgressStepOf(implementation_->progress.word()));
   if (implementation_->check != nullptr) {
     // Others that still wait for this rank learn that it won't come.
     worker::CatchExceptions([this]() -> absl::Status {
@@ -378,11 +400,13 @@ torch::Device Context::device() const { return implementation_->device; }
 const std::string& Context::backend() const { return implementation_->backend; }
 
 void Context::Mark(ProgressPhase phase, int64_t step) {
-  implementation_->progress.Mark(phase, static_cast<uint64_t>(std::max<int64_t>(step, 0)));
+  const int64_t marked = implementation_->steps_before + std::max<int64_t>(step, 0);
+  implementation_->progress.Mark(phase, static_cast<uint64_t>(marked));
 }
 
 bool Context::StopAt(int64_t step) {
-  return implementation_->progress.StopAt(static_cast<uint64_t>(std::max<int64_t>(step, 0)));
+  const int64_t asked = implementation_->steps_before + std::max<int64_t>(step, 0);
+  return implementation_->progress.StopAt(static_cast<uint64_t>(asked));
 }
 
 bool Context::CanRejoin() const { return implementation_->end != nullptr; }

@@ -32,6 +32,12 @@ struct Context::Implementation {
   uint64_t groups_created = 0;
   std::map<std::string, uint64_t> subgroups_created;  // by their ranks
   uint64_t models_created = 0;
+  uint64_t starts = 0;  // of Sessions in this generation, with what ranks then say to each other
+  // Sessions that this process has begun, where their checkpoints are, by whose name, and the steps
+  // of those that have ended.
+  uint64_t sessions = 0;
+  std::map<std::string, std::string> session_folders;
+  int64_t steps_before = 0;
   std::shared_ptr<worker::CollectiveCheck> check;  // null: nothing is compared
   std::unique_ptr<worker::AgentClient> agent;      // null: not started by ddprun
   c10::intrusive_ptr<c10d::Store> store;

@@ -12,6 +12,7 @@
 #include "base/log.h"
 #include "worker/env/error_file.h"
 #include "worker/env/worker_environment.h"
+#include "worker/torch/context/process_context.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/errors/failure_notice.h"
 #include "worker/torch/store/collective_check.h"
@@ -66,6 +67,7 @@ void SetUp() {
 int RunWorker(int argc, char** argv, const std::function<absl::Status(int, char**)>& body) {
   SetUp();
   absl::Status status = worker::CatchExceptions([&] { return body(argc, argv); });
+  worker::ReleaseProcessContext();
   if (status.ok()) status = worker::CompareEnds();
   status = worker::ExchangeFailures(status);
   if (!status.ok()) Report(status);

@@ -87,6 +87,18 @@ void NotifyDeparture(const std::string& how) {
   }
 }
 
+void WithdrawDeparture() {
+  for (const FailureNotice& notice : Notices()) {
+    try {
+      if (!notice.store->check({kDepartureKey})) continue;
+      if (Reported(notice, kDepartureKey).first != absl::StrCat(notice.rank)) continue;
+      notice.store->deleteKey(kDepartureKey);
+    } catch (...) {
+      return;  // the store has gone, and the word with it
+    }
+  }
+}
+
 std::optional<absl::Status> DepartureBehind(const absl::Status& peer_error) {
   absl::string_view seen = peer_error.message();
   absl::ConsumePrefix(&seen, kPeerErrorPrefix);

@@ -28,6 +28,10 @@ void AddFailureNotice(FailureNotice notice);
 // that calls exit(0) need not call it. Threads: as above.
 void NotifyDeparture(const std::string& how);
 
+// It goes on with them all the same, in its next Session: takes its own word back. Threads: as
+// above.
+void WithdrawDeparture();
+
 // `peer_error` with the rank that has called NotifyDeparture, and how it left; nullopt: none has.
 // Blocks for a call of the store. Threads: as above.
 std::optional<absl::Status> DepartureBehind(const absl::Status& peer_error);

@@ -3,11 +3,16 @@
 #include <torch/optim/adagrad.h>
 #include <torch/optim/adam.h>
 #include <torch/optim/adamw.h>
+#include <torch/optim/lbfgs.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
+#include <torch/serialize/archive.h>
 #include <torch/utils.h>
 
+#include <cstring>
+#include <exception>
 #include <memory>
+#include <sstream>
 #include <typeinfo>
 #include <utility>
 #include <vector>
@@ -16,7 +21,9 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "ddprun/fused_optimizers.h"
+#include "worker/torch/optim/lbfgs_state.h"
 #include "worker/torch/optim/master_parameters.h"
+#include "worker/torch/optim/optimizer_set.h"
 
 namespace ddprun::worker {
 namespace {
@@ -222,8 +229,64 @@ absl::Status WithStateType(const Optimizer& optimizer, Function&& function) {
     return function(static_cast<torch::optim::AdagradParamState*>(nullptr));
   }
   return absl::UnimplementedError(
-      absl::StrCat("the state of an optimizer of type ", typeid(optimizer).name(),
-                   " can't be saved; Adam, AdamW, SGD, RMSprop and Adagrad can"));
+      absl::StrCat("the state of an optimizer of type ", c10::demangle(typeid(optimizer).name()),
+                   " has no names; that of Adam, AdamW, SGD, RMSprop and Adagrad has"));
+}
+
+// Of an optimizer whose fields nobody here knows.
+constexpr const char* kArchive = "archive";
+
+absl::Status NoSave(const Optimizer& optimizer, const std::string& why) {
+  const std::string name = c10::demangle(typeid(optimizer).name());
+  return absl::UnimplementedError(
+      absl::StrCat("the state of the optimizer ", name, " can't be saved: ", why,
+                   "; have save(OutputArchive& a) const and load(InputArchive& a) call "
+                   "torch::optim::serialize<ITS_PARAM_STATE, ITS_OPTIONS>(a, *this)"));
+}
+
+absl::StatusOr<OptimizerTensors> GetArchive(const Optimizer& optimizer) {
+  try {
+    torch::serialize::OutputArchive archive;
+    optimizer.save(archive);
+    std::ostringstream stream;
+    archive.save_to(stream);
+    const std::string text = stream.str();
+    std::istringstream again(text);
+    torch::serialize::InputArchive written;
+    written.load_from(again);
+    if (written.keys().empty()) return NoSave(optimizer, "its save() writes nothing");
+    torch::Tensor bytes = torch::empty({static_cast<int64_t>(text.size())}, torch::kByte);
+    std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
+    return OptimizerTensors{{kArchive, bytes}};
+  } catch (const std::exception& error) {
+    return NoSave(optimizer, error.what());
+  }
+}
+
+absl::Status SetArchive(Optimizer& optimizer, const OptimizerTensors& state) {
+  const auto found = state.find(kArchive);
+  const std::string name = c10::demangle(typeid(optimizer).name());
+  if (found == state.end() || found->second.scalar_type() != torch::kByte) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the checkpoint's optimizer isn't a ", name,
+                     "; use the optimizer that it was written with, or begin with its weights"));
+  }
+  const torch::Tensor bytes = found->second.contiguous();
+  try {
+    std::istringstream stream(
+        std::string(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()));
+    torch::serialize::InputArchive archive;
+    archive.load_from(stream);
+    optimizer.load(archive);
+    return absl::OkStatus();
+  } catch (const std::exception& error) {
+    return absl::FailedPreconditionError(
+        absl::StrCat("the optimizer ", name, " can't load its state: ", error.what()));
+  }
+}
+
+bool HasFields(const Optimizer& optimizer) {
+  return WithStateType(optimizer, [](auto*) { return absl::OkStatus(); }).ok();
 }
 
 }  // namespace
@@ -250,6 +313,19 @@ absl::StatusOr<OptimizerFields> GetOptimizerFields(const Optimizer& optimizer) {
 
 absl::StatusOr<OptimizerTensors> GetOptimizerState(const Optimizer& optimizer) {
   OptimizerTensors tensors;
+  if (const auto* set = dynamic_cast<const OptimizerSet*>(&optimizer)) {
+    for (const OptimizerSet::Part& part : set->parts()) {
+      DDPRUN_ASSIGN_OR_RETURN(const OptimizerTensors of_part, GetOptimizerState(*part.optimizer));
+      for (const auto& [name, tensor] : of_part) {
+        tensors[absl::StrCat(part.name, ".", name)] = tensor;
+      }
+    }
+    return tensors;
+  }
+  if (const auto* lbfgs = dynamic_cast<const torch::optim::LBFGS*>(&optimizer)) {
+    return GetLbfgsState(*lbfgs);
+  }
+  if (!HasFields(optimizer)) return GetArchive(optimizer);
   DDPRUN_RETURN_IF_ERROR(WithStateType(optimizer, [&](auto* type) {
     tensors = GetState<std::remove_pointer_t<decltype(type)>>(optimizer);
     return absl::OkStatus();
@@ -258,6 +334,26 @@ absl::StatusOr<OptimizerTensors> GetOptimizerState(const Optimizer& optimizer) {
 }
 
 absl::Status SetOptimizerState(Optimizer& optimizer, const OptimizerTensors& state) {
+  if (const auto* set = dynamic_cast<const OptimizerSet*>(&optimizer)) {
+    for (const OptimizerSet::Part& part : set->parts()) {
+      OptimizerTensors of_part;
+      const std::string prefix = part.name + ".";
+      for (auto at = state.lower_bound(prefix); at != state.end(); ++at) {
+        if (at->first.compare(0, prefix.size(), prefix) != 0) break;
+        of_part[at->first.substr(prefix.size())] = at->second;
+      }
+      if (of_part.empty()) {
+        return absl::FailedPreconditionError(
+            absl::StrCat("the checkpoint has no optimizer of a module '", part.name, "'"));
+      }
+      DDPRUN_RETURN_IF_ERROR(SetOptimizerState(*part.optimizer, of_part));
+    }
+    return absl::OkStatus();
+  }
+  if (auto* lbfgs = dynamic_cast<torch::optim::LBFGS*>(&optimizer)) {
+    return SetLbfgsState(*lbfgs, state);
+  }
+  if (!HasFields(optimizer)) return SetArchive(optimizer, state);
   return WithStateType(optimizer, [&](auto* type) {
     return SetState<std::remove_pointer_t<decltype(type)>>(optimizer, state);
   });

@@ -24,11 +24,13 @@ struct OptimizerFields {
   std::vector<std::string> counts;
 };
 
-// Errors: UNIMPLEMENTED — as GetOptimizerState.
+// Errors: UNIMPLEMENTED — it has no fields of these names; the text names its class.
 absl::StatusOr<OptimizerFields> GetOptimizerFields(const torch::optim::Optimizer& optimizer);
 
-// Supported: Adam, AdamW, SGD, RMSprop, Adagrad.
-// Errors: UNIMPLEMENTED — another optimizer; the text names its type.
+// Adam, AdamW, SGD, RMSprop and Adagrad by those names; LBFGS as lbfgs_state.h says; an
+// OptimizerSet's parts each after its name. Any other one as what its save() writes: "archive", U8
+// [bytes], which names parameters by their addresses, so that two saves of one state may differ.
+// Errors: UNIMPLEMENTED — its class has no save(); the text names it, and what to write.
 absl::StatusOr<OptimizerTensors> GetOptimizerState(const torch::optim::Optimizer& optimizer);
 
 // FAILED_PRECONDITION: a tensor of a state, by its name, isn't its parameter's. That is what groups

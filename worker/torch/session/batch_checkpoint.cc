@@ -7,6 +7,8 @@ namespace {
 
 constexpr const char* kSamples = "samples";
 constexpr const char* kPerRank = "per_rank";
+constexpr const char* kFinished = "finished";
+constexpr const char* kEvaluated = "evaluated";
 
 // 0: there is none.
 int64_t NumberOf(const CheckpointedState::Tensors& state, const char* name) {
@@ -21,7 +23,10 @@ int64_t NumberOf(const CheckpointedState::Tensors& state, const char* name) {
 }  // namespace
 
 CheckpointedState::Tensors BatchCheckpoint::SaveState() const {
-  return {{kSamples, torch::tensor({get_()})}, {kPerRank, torch::tensor({per_rank_})}};
+  Tensors state = {{kSamples, torch::tensor({get_()})}, {kPerRank, torch::tensor({per_rank_})}};
+  if (marks_.is_finished) state[kFinished] = torch::tensor({int64_t{1}});
+  if (marks_.evaluated_step > 0) state[kEvaluated] = torch::tensor({marks_.evaluated_step});
+  return state;
 }
 
 absl::Status BatchCheckpoint::RestoreState(const Tensors& state) {
@@ -30,6 +35,8 @@ absl::Status BatchCheckpoint::RestoreState(const Tensors& state) {
   if (samples < 1 || per_rank < 1) {
     return absl::FailedPreconditionError("the checkpoint doesn't say what a step learns from");
   }
+  marks_.is_finished = NumberOf(state, kFinished) == 1;
+  marks_.evaluated_step = state.contains(kEvaluated) ? NumberOf(state, kEvaluated) : -1;
   return per_rank == per_rank_ ? take_(samples) : absl::OkStatus();
 }
 

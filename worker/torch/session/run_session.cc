@@ -9,8 +9,8 @@
 
 namespace ddprun {
 
-int RunSession(int argc, char** argv, SessionOptions options,
-               const std::function<void(Session& session)>& train) {
+int RunSessions(int argc, char** argv, SessionOptions options,
+                const std::function<void(const SessionOptions& options)>& program) {
   OptionTable table(options.introduction);
   AddTrainingOptions(&options.training, options.uses, &table);
   if (options.add_options != nullptr) {
@@ -26,11 +26,18 @@ int RunSession(int argc, char** argv, SessionOptions options,
   usage.Update(CheckTrainingOptions(options.training));
   const int code = RunWorker(argc, argv, [&](int /*argc*/, char** /*argv*/) {
     if (!usage.ok()) return usage;
-    Session session(options);
-    train(session);
+    program(options);
     return absl::OkStatus();
   });
   return usage.ok() ? code : 2;
+}
+
+int RunSession(int argc, char** argv, SessionOptions options,
+               const std::function<void(Session& session)>& train) {
+  return RunSessions(argc, argv, std::move(options), [&](const SessionOptions& parsed) {
+    Session session(parsed);
+    train(session);
+  });
 }
 
 }  // namespace ddprun

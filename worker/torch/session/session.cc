@@ -3,30 +3,26 @@
 #include <ATen/core/grad_mode.h>
 #include <torch/utils.h>
 
-#include <cmath>
 #include <exception>
 #include <string>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/clock.h"
 #include "base/clock.h"
+#include "base/log.h"
 #include "base/status_macros.h"
 #include "ddprun/clip_grad_norm.h"
 #include "worker/torch/checkpoint/checkpoint_exchange.h"
+#include "worker/torch/context/process_context.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/errors/failure_notice.h"
 #include "worker/torch/session/session_implementation.h"
 
 namespace ddprun {
-namespace {
-
-absl::Status Misuse(const std::string& what) { return absl::FailedPreconditionError(what); }
-
-}  // namespace
-
 int64_t Session::Implementation::GlobalBatch() const {
   return constant_batch > 0 ? constant_batch
                             : BatchPerRank() * static_cast<int64_t>(context->world_size());
@@ -46,20 +42,27 @@ bool Session::Implementation::DoneAt(const TrainingProgress& there) const {
   return options.steps > 0 ? there.step >= options.steps : there.epoch >= options.epochs;
 }
 
+bool Session::Implementation::IsEvaluated(const TrainingProgress& there) const {
+  const int64_t every = options.evaluate_every;
+  if (every > 0) return there.step > 0 && there.step % every == 0;
+  return there.epoch > 0 && there.epoch_samples == 0;
+}
+
 absl::StatusOr<const Batch*> Session::Implementation::Advance() {
   switch (place) {
     case Place::kUnprepared:
-      return Misuse("Batches() before Prepare(): there is no model yet that learns from them");
+      return worker::Misuse(
+          "Batches() before Prepare(): there is no model yet that learns from them");
     case Place::kBatch:
     case Place::kBackwardDone:
-      return Misuse(absl::StrCat(
+      return worker::Misuse(absl::StrCat(
           "a batch of step ", progress.step + 1, " got no ",
           place == Place::kBatch ? "Backward() and Step()" : "Step()",
           ": each batch needs both, accumulated ones too (Step() knows which is the step's last)"));
     case Place::kEnded:
       return nullptr;
     case Place::kBetweenBatches:
-      DDPRUN_RETURN_IF_ERROR(optimizer_steps.Check(*optimizer, progress.step));
+      DDPRUN_RETURN_IF_ERROR(CheckOptimizers());
       break;
   }
   if (passes_left == 0) {
@@ -90,14 +93,15 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
   if (context->GenerationIsOver()) {
     return absl::UnavailableError(absl::StrCat(worker::kPeerErrorPrefix, "the generation is over"));
   }
+  if (std::exchange(step_is_open, false)) DDPRUN_RETURN_IF_ERROR(CloseStep());
   while (true) {
     if (Done()) {
       DDPRUN_RETURN_IF_ERROR(End());
       return false;
     }
-    if (!epoch_is_over) break;
+    if (!evaluation_is_due) break;
     DDPRUN_RETURN_IF_ERROR(EndEpoch());
-    epoch_is_over = false;
+    evaluation_is_due = false;
   }
   // A node is about to be taken away. Where nothing can be saved, but others live on, on other
   // nodes, they have what would be lost if all of them stopped.
@@ -114,11 +118,11 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
   const bool has_shares = zero != nullptr && context->CanRejoin() && !KeepsReplicas();
   if (has_shares && progress.step == 0) DDPRUN_RETURN_IF_ERROR(Save());
   step_began = MonotonicNow();
-  step_metrics = {.learning_rate = schedule.At(SchedulePlace())};
+  step_metrics = {};
   SeedGenerators();
   DDPRUN_RETURN_IF_ERROR(TakeShare());
-  rates->Set(*optimizer, schedule, SchedulePlace());
-  zero != nullptr ? zero->ZeroGrad() : ddp->ZeroGrad();
+  DDPRUN_RETURN_IF_ERROR(SetRates());
+  ZeroGradients();
   loss = torch::Tensor();
   passes_left = static_cast<int64_t>(passes.size());
   KeepStepStart();
@@ -140,7 +144,7 @@ void Session::Implementation::SeedGenerators(bool of_evaluation) const {
 absl::Status Session::Implementation::EndEpoch() {
   DDPRUN_ASSIGN_OR_RETURN(const std::optional<double> mean, epoch_loss.Mean(*context));
   DDPRUN_ASSIGN_OR_RETURN(const std::string figure, Evaluate());
-  if (!context->is_main()) return absl::OkStatus();
+  if (!Speaks()) return absl::OkStatus();
   worker::Print(absl::StrCat("epoch ", progress.epoch, "  step ", progress.step,
                              // Unknown where the job was resumed at the epoch's end.
                              mean.has_value() ? absl::StrFormat("  loss %.4f", *mean) : "",
@@ -150,152 +154,58 @@ absl::Status Session::Implementation::EndEpoch() {
 
 absl::Status Session::Implementation::End() {
   DDPRUN_RETURN_IF_ERROR(Save());
-  DDPRUN_ASSIGN_OR_RETURN(const std::string figure, Evaluate());
-  if (checkpointer != nullptr) {
-    DDPRUN_RETURN_IF_ERROR(checkpointer->Wait());
+  // Once: the program's own states may follow from what it came to.
+  std::string figure = last_evaluation;
+  if (own.empty() || loop_marks.evaluated_step != progress.step) {
+    DDPRUN_ASSIGN_OR_RETURN(figure, Evaluate());
   }
-  if (!context->is_main()) return absl::OkStatus();
+  if (checkpointer != nullptr) {
+    DDPRUN_RETURN_IF_ERROR(AwaitSaved());
+  }
+  // Whoever is in a later Session knows by this that this one's last state is in its files.
+  DDPRUN_RETURN_IF_ERROR(context->Barrier());
+  if (!Speaks()) return absl::OkStatus();
   worker::Print(absl::StrFormat("final%s (step %d, world %d, generation %d)",
                                 figure.empty() ? "" : absl::StrCat(" ", figure), progress.step,
                                 context->world_size(), context->generation()));
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::string> Session::Implementation::Evaluate() {
-  if (evaluation.figure == nullptr) return "";
-  context->Mark(ProgressPhase::kEvaluation, progress.step);
-  DDPRUN_ASSIGN_OR_RETURN(const double figure, Figure());
-  metrics->Scalar("evaluation/" + evaluation.name, progress.step, figure);
-  metrics->RestartClock();
-  DDPRUN_RETURN_IF_ERROR(SaveIfBest(figure));
-  return evaluation.describe != nullptr ? evaluation.describe(figure)
-                                        : absl::StrFormat("%s %.4f", evaluation.name, figure);
-}
-
-absl::StatusOr<double> Session::Implementation::Figure() {
-  const torch::NoGradGuard no_grad;
-  std::optional<ExponentialMovingAverage::InPlace> averaged;
-  if (average != nullptr) averaged.emplace(*average);
-  // Ranks may make different numbers of passes.
-  std::optional<ZeroOptimizer::WholeParameters> whole;
-  if (zero != nullptr) whole.emplace(*zero);
-  model->eval();
-  SeedGenerators(/*of_evaluation=*/true);
-  const double figure = evaluation.figure();
-  model->train();
-  whole.reset();
-  if (averaged.has_value()) DDPRUN_RETURN_IF_ERROR(averaged->PutBack());
-  return figure;
-}
-
-void Session::Implementation::TakeBatch() {
-  pass = std::move(passes.back());
-  passes.pop_back();
-  Batch& batch = pass.batch;
-  batch.inputs = batch.inputs.to(context->device());
-  if (batch.targets.defined()) batch.targets = batch.targets.to(context->device());
-  if (passes_left > 1 && ddp != nullptr) no_sync.emplace(*ddp);
-  // In stage 3 there may be no memory for all gradients of a rank.
-  if (passes_left > 1 && options.zero_stage == "2") zero_no_sync.emplace(*zero);
-  autocast.emplace(context->device().type(), precision);
-  forward_called = false;
-  place = Place::kBatch;
-}
-
-absl::Status Session::Implementation::CheckBackward(const torch::Tensor& of_batch) const {
-  if (place == Place::kBackwardDone) {
-    return Misuse(
-        "Backward() was called twice for one batch: gradients are averaged in the first; add the "
-        "losses up and call it once");
-  }
-  if (place != Place::kBatch) {
-    return Misuse(
-        "Backward() without a batch: it belongs inside `for (const Batch& batch : "
-        "session.Batches())`");
-  }
-  if (!forward_called) {
-    return Misuse(
-        "Backward() of a loss that the session's model had no part in: call what Prepare() "
-        "returned instead of the module, or gradients would not be averaged over the workers");
-  }
-  if (!of_batch.defined() || of_batch.numel() != 1) {
-    return absl::InvalidArgumentError(absl::StrCat(
-        "Backward() takes a loss of one number, this one is ",
-        of_batch.defined() ? absl::StrCat("[", absl::StrJoin(of_batch.sizes(), ", "), "]")
-                           : std::string("undefined"),
-        ": call mean()"));
-  }
-  if (!of_batch.requires_grad()) {
-    return absl::InvalidArgumentError(
-        "the loss depends on no parameter that is trained: was it computed from a detach()ed "
-        "tensor, or are all parameters frozen?");
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<bool> Session::Implementation::EndBatch() {
-  if (place == Place::kBatch) {
-    return Misuse("Step() before Backward(): this batch has no gradients yet");
-  }
-  if (place != Place::kBackwardDone) {
-    return Misuse(
-        "Step() without a batch: it comes once for each, after Backward(); was it called twice?");
-  }
-  DDPRUN_RETURN_IF_ERROR(optimizer_steps.Check(*optimizer, progress.step));
-  no_sync.reset();
-  zero_no_sync.reset();
-  place = Place::kBetweenBatches;
-  if (!broken.ok()) passes_left = 1;  // the others of this step are in vain
-  if (--passes_left > 0 || !broken.ok()) return false;
-  const int64_t before = progress.step;
-  const absl::Status ended = EndStep();
-  if (!ended.ok() && !CanRecover(ended)) return ended;
-  if (!ended.ok()) Break(ended);
-  return stepped && progress.step > before;  // ZeRO's optimizer can break, too
-}
-
 absl::Status Session::Implementation::EndStep() {
   if (healing == nullptr) step_time = MonotonicNow() - step_began;
   DDPRUN_RETURN_IF_ERROR(FinishHealing());
   if (replicas != nullptr) DDPRUN_RETURN_IF_ERROR(replicas->Commit());
-  bool buckets_changed = false;
-  if (ddp != nullptr) {
-    DDPRUN_ASSIGN_OR_RETURN(buckets_changed, ddp->FinishStep());
-  }
+  DDPRUN_ASSIGN_OR_RETURN(const bool buckets_changed, FinishBackward());
   DDPRUN_RETURN_IF_ERROR(StepOptimizer());
   ++progress.step;
   state_generation = context->generation();
-  if (buckets_changed) buckets_checkpoint->Keep();
+  for (worker::SessionPart& part : parts) {
+    if (buckets_changed) part.buckets->Keep();
+  }
   DDPRUN_RETURN_IF_ERROR(CommitShare());
   epoch_loss.Add(step_share.epoch, progress.step, loss, step_metrics.samples);
   DDPRUN_RETURN_IF_ERROR(EndHealing());
-  if (replicas != nullptr && progress.step % options.replicate_every == 0) {
-    DDPRUN_RETURN_IF_ERROR(replicas->Begin(progress));
-  }
+  if (own.empty()) DDPRUN_RETURN_IF_ERROR(Replicate());
   if (options.step_delay_ms > 0) absl::SleepFor(absl::Milliseconds(options.step_delay_ms));
   DDPRUN_RETURN_IF_ERROR(ReportStep());
+  if (own.empty()) return SaveIfDue();
+  step_is_open = true;  // the program's states of this step come after it
+  return absl::OkStatus();
+}
+
+absl::Status Session::Implementation::CloseStep() {
+  DDPRUN_RETURN_IF_ERROR(Replicate());
+  return SaveIfDue();
+}
+
+absl::Status Session::Implementation::Replicate() {
+  if (replicas == nullptr || progress.step % options.replicate_every != 0) return absl::OkStatus();
+  return replicas->Begin(progress);
+}
+
+absl::Status Session::Implementation::SaveIfDue() {
   DDPRUN_ASSIGN_OR_RETURN(const bool is_due, SavingIsDue());
   return is_due ? Save() : absl::OkStatus();
-}
-
-absl::StatusOr<std::optional<double>> Session::Implementation::Clip() {
-  if (options.max_grad_norm == 0) return std::nullopt;
-  DDPRUN_ASSIGN_OR_RETURN(const double norm,
-                          scaler->ClipGradNorm(*optimizer, *model, options.max_grad_norm));
-  // Beyond fp16's range there is none, and the scaler leaves this step out.
-  return std::isfinite(norm) ? std::optional<double>(norm) : std::nullopt;
-}
-
-absl::Status Session::Implementation::StepOptimizer() {
-  if (context->CanRejoin()) {  // else a broken group is this process' end
-    DDPRUN_RETURN_IF_ERROR(context->AwaitResults());
-  }
-  DDPRUN_ASSIGN_OR_RETURN(step_metrics.gradient_norm, Clip());
-  const absl::StatusOr<bool> taken = scaler->Step(*optimizer);
-  optimizer_steps.Note(*optimizer);
-  DDPRUN_ASSIGN_OR_RETURN(stepped, taken);
-  if (stepped && average != nullptr) average->Update();
-  return scaler->Update();
 }
 
 absl::Status Session::Implementation::CheckStep() {
@@ -307,7 +217,7 @@ absl::Status Session::Implementation::CheckStep() {
 absl::Status Session::Implementation::ReportStep() {
   step_metrics.step = progress.step;
   step_metrics.loss = loss;
-  const bool writes = context->is_main() && journal.is_open() && loss.defined();
+  const bool writes = Speaks() && journal.is_open() && loss.defined();
   if (writes || progress.step % worker::kNotifyEvery == 0) DDPRUN_RETURN_IF_ERROR(CheckStep());
   DDPRUN_RETURN_IF_ERROR(metrics->Step(step_metrics));
   if (!writes) return absl::OkStatus();
@@ -335,7 +245,8 @@ absl::Status Session::Implementation::Save(std::optional<double> score) {
   DDPRUN_RETURN_IF_ERROR(FinishHealing());
   DDPRUN_RETURN_IF_ERROR(CheckStep());  // nothing is resumed from a model that is lost
   SeedGenerators();
-  DDPRUN_RETURN_IF_ERROR(checkpointer->SaveAsync(progress, score));
+  if (options.checkpoint_errors == "warn") DDPRUN_RETURN_IF_ERROR(AwaitSaved());
+  DDPRUN_RETURN_IF_ERROR(Tolerate(checkpointer->SaveAsync(progress, score)));
   saved = progress;
   save_clock.Restart(MonotonicNow());
   metrics->RestartClock();
@@ -344,16 +255,18 @@ absl::Status Session::Implementation::Save(std::optional<double> score) {
 
 absl::Status Session::Implementation::SaveAndWait() {
   DDPRUN_RETURN_IF_ERROR(Save());
-  return checkpointer != nullptr ? checkpointer->Wait() : absl::OkStatus();
+  return checkpointer != nullptr ? AwaitSaved() : absl::OkStatus();
 }
 
-absl::Status Session::Implementation::SaveIfBest(double figure) {
-  if (checkpointer == nullptr || evaluation.better == BetterFigure::kNeither) {
-    return absl::OkStatus();
-  }
-  const double score = evaluation.better == BetterFigure::kHigher ? figure : -figure;
-  DDPRUN_ASSIGN_OR_RETURN(const bool is_best, checkpointer->IsBest(score));
-  return is_best ? Save(score) : absl::OkStatus();
+absl::Status Session::Implementation::AwaitSaved() { return Tolerate(checkpointer->Wait()); }
+
+absl::Status Session::Implementation::Tolerate(absl::Status saved_or_not) const {
+  const bool is_peers = absl::StartsWith(saved_or_not.message(), worker::kPeerErrorPrefix);
+  if (saved_or_not.ok() || is_peers || options.checkpoint_errors != "warn") return saved_or_not;
+  Log(LogLevel::kWarning, absl::StrCat("training goes on without a checkpoint that couldn't be "
+                                       "written: ",
+                                       saved_or_not.message()));
+  return absl::OkStatus();
 }
 
 Session::Session(SessionOptions options)
@@ -363,48 +276,77 @@ Session::Session(SessionOptions options)
 }
 
 Session::~Session() {
-  const Implementation& self = *implementation_;
+  Implementation& self = *implementation_;
+  if (std::uncaught_exceptions() > 0) worker::ReleaseProcessContext();
+  if (self.context != nullptr) self.EndSession();
   // The program ends the loop on its own: with all other ranks, or they wait in vain.
-  const bool leaves =
-      self.has_begun && !self.stopped && self.place != Implementation::Place::kEnded;
+  const bool leaves = self.has_begun && self.job == nullptr && !self.stopped &&
+                      self.place != Implementation::Place::kEnded;
   if (!leaves || std::uncaught_exceptions() > 0) return;
   worker::NotifyDeparture(absl::StrCat("left the loop after step ", self.progress.step));
 }
 
-void Session::PrepareModule(std::shared_ptr<torch::nn::Module> module,
-                            const OptimizerKind& optimizer, Dataset data,
-                            std::vector<ParameterGroup> groups) {
+size_t Session::AddModule(std::string name, std::shared_ptr<torch::nn::Module> module,
+                          const OptimizerKind& optimizer, std::vector<ParameterGroup> groups) {
+  worker::SessionPart part;
+  part.name = std::move(name);
+  part.module = std::move(module);
+  part.kind = optimizer;
+  part.groups = std::move(groups);
+  OrThrow(implementation_->Add(std::move(part)));
+  return implementation_->parts.size() - 1;
+}
+
+void Session::Add(const std::string& name, const OwnState& state) {
+  if (implementation_->place != Implementation::Place::kUnprepared) {
+    OrThrow(worker::Misuse(
+        absl::StrCat("Add(\"", name, "\") after Prepare(): it restores what is added")));
+  }
+  OrThrow(implementation_->own.Add(name, state));
+}
+
+void Session::CheckPrepare(const Dataset& data) const {
   if (implementation_->model != nullptr) {
-    OrThrow(Misuse(
-        "Prepare() was called twice: a session trains one model; put several into one module"));
+    OrThrow(worker::Misuse(
+        "Prepare() was called twice: a session trains once; Add() several modules before it"));
   }
   if (data.size < 1) {
     OrThrow(absl::InvalidArgumentError(absl::StrCat("Prepare() with a dataset of ", data.size,
                                                     " samples: was the file or folder empty?")));
   }
-  if (data.load == nullptr) {
-    OrThrow(absl::InvalidArgumentError(
-        absl::StrCat("Prepare() with a dataset of ", data.size,
-                     " samples without a function `load`: set it, or take TensorDataset()")));
-  }
-  implementation_->model = std::move(module);
-  implementation_->data = std::move(data);
-  OrThrow(implementation_->Prepare(optimizer, std::move(groups)));
+  if (data.load != nullptr) return;
+  OrThrow(absl::InvalidArgumentError(
+      absl::StrCat("Prepare() with a dataset of ", data.size,
+                   " samples without a function `load`: set it, or take TensorDataset()")));
 }
 
+void Session::Prepare(Dataset data) {
+  CheckPrepare(data);
+  implementation_->data = std::move(data);
+  OrThrow(implementation_->Prepare());
+}
+
+void Session::LearningRateWith(std::function<double(int64_t step)> rate) {
+  implementation_->rate_of = std::move(rate);
+}
+
+void Session::StopTraining() { implementation_->loop_marks.is_finished = true; }
+
 void Session::EvaluateWith(Evaluation evaluation) {
-  implementation_->evaluation = std::move(evaluation);
+  OrThrow(implementation_->AddEvaluation(std::move(evaluation)));
 }
 
 Session::BatchRange Session::Batches() { return BatchRange(*this); }
 
 const Batch* Session::Advance() { return OrThrow(implementation_->Advance()); }
 
-bool Session::BeginForward(DistributedDataParallel** ddp) {
+bool Session::BeginForward(size_t part, DistributedDataParallel** ddp) {
   Implementation& self = *implementation_;
-  if (self.place != Implementation::Place::kBatch || !at::GradMode::is_enabled()) return false;
-  self.forward_called = true;
-  *ddp = self.ddp.get();
+  const bool in_batch = self.place == Implementation::Place::kBatch ||
+                        (self.place == Implementation::Place::kBackwardDone && self.Several());
+  if (!in_batch || !at::GradMode::is_enabled()) return false;
+  self.parts[part].forward_called = true;
+  *ddp = self.parts[part].ddp.get();
   return self.broken.ok();
 }
 
@@ -414,37 +356,29 @@ void Session::OnForwardError() {
   implementation_->Break(status);
 }
 
-void Session::Backward(const torch::Tensor& loss) {
-  Implementation& self = *implementation_;
-  OrThrow(self.CheckBackward(loss));
-  self.place = Implementation::Place::kBackwardDone;
-  self.autocast.reset();
-  if (!self.broken.ok()) return;
-  try {
-    self.AddGradients(loss);
-  } catch (...) {
-    const absl::Status status = worker::StatusFromCurrentException();
-    if (!self.CanRecover(status)) throw;
-    self.Break(status);
-  }
-}
+void Session::Backward(const torch::Tensor& loss) { OrThrow(implementation_->Backward(loss)); }
 
-void Session::Implementation::AddGradients(const torch::Tensor& of_batch) {
-  scaler->Scale(pass.weight == 1 ? of_batch : of_batch * pass.weight).backward();
-  if (pass.share == 0) return;
-  // Not read here: a GPU would have to be waited for in every pass.
-  const torch::Tensor value = of_batch.detach().to(torch::kDouble) * pass.share;
-  loss = loss.defined() ? loss + value : value;
+void Session::BackwardOf(size_t part, const torch::Tensor& loss) {
+  OrThrow(implementation_->Backward(loss, &implementation_->parts[part]));
 }
 
 bool Session::Step() { return OrThrow(implementation_->EndBatch()); }
 
+bool Session::StepOf(size_t part) {
+  return OrThrow(implementation_->StepPart(implementation_->parts[part]));
+}
+
+bool Session::Step(const std::function<torch::Tensor(const Batch& batch)>& loss) {
+  return OrThrow(implementation_->StepWith(loss));
+}
+
 void Session::Save() {
   if (implementation_->place == Implementation::Place::kUnprepared) {
-    OrThrow(Misuse("Save() before Prepare(): there is nothing to save yet"));
+    OrThrow(worker::Misuse("Save() before Prepare(): there is nothing to save yet"));
   }
   if (implementation_->passes_left > 0) {
-    OrThrow(Misuse("Save() in the middle of a step: call it after the Step() that returns true"));
+    OrThrow(worker::Misuse(
+        "Save() in the middle of a step: call it after the Step() that returns true"));
   }
   Implementation& self = *implementation_;
   if (!self.broken.ok()) return;  // that step is going to be done again
@@ -463,12 +397,13 @@ int64_t Session::epoch() const { return implementation_->progress.epoch; }
 bool Session::stopped() const { return implementation_->stopped; }
 
 torch::optim::Optimizer& Session::optimizer() {
-  if (implementation_->optimizer == nullptr) OrThrow(Misuse("optimizer() before Prepare()"));
+  if (implementation_->optimizer == nullptr)
+    OrThrow(worker::Misuse("optimizer() before Prepare()"));
   return *implementation_->optimizer;
 }
 
 Metrics& Session::metrics() {
-  if (implementation_->metrics == nullptr) OrThrow(Misuse("metrics() before Prepare()"));
+  if (implementation_->metrics == nullptr) OrThrow(worker::Misuse("metrics() before Prepare()"));
   return *implementation_->metrics;
 }
 

@@ -52,8 +52,9 @@ absl::Status Session::Implementation::PrepareData() {
       [this] { return data_place; },
       [this](const SamplerState& state) { return GoToPlace(state); });
   batch_checkpoint = std::make_unique<worker::BatchCheckpoint>(
-      BatchPerRank(), [this] { return GlobalBatch(); },
+      BatchPerRank(), loop_marks, [this] { return GlobalBatch(); },
       [this](int64_t samples) { return TakeGlobalBatch(samples); });
+
   return absl::OkStatus();
 }
 
@@ -84,9 +85,9 @@ Session::Implementation::Pass Session::Implementation::LoadPass(const StepShare&
       BatchSeed(static_cast<uint64_t>(options.seed), share.epoch, samples.front());
   const double part =
       count == 0 ? 0 : static_cast<double>(count) / static_cast<double>(share.indices.size());
-  return {.batch = data.load(samples, at::make_generator<at::CPUGeneratorImpl>(seed)),
-          .weight = share.weight * part,
-          .share = part};
+  Batch batch = data.load(samples, at::make_generator<at::CPUGeneratorImpl>(seed));
+  batch.samples = std::move(samples);
+  return {.batch = std::move(batch), .weight = share.weight * part, .share = part};
 }
 
 absl::StatusOr<std::vector<Session::Implementation::Pass>> Session::Implementation::LoadPasses(
@@ -125,7 +126,7 @@ absl::Status Session::Implementation::CommitShare() {
   data_place = loader->state();
   progress.epoch = static_cast<int64_t>(data_place.epoch);
   progress.epoch_samples = static_cast<int64_t>(data_place.consumed);
-  epoch_is_over = step_share.last_of_epoch;
+  evaluation_is_due = options.evaluate_every > 0 ? IsEvaluated(progress) : step_share.last_of_epoch;
   return absl::OkStatus();
 }
 

@@ -22,10 +22,11 @@ namespace ddprun::worker {
 namespace {
 
 // May differ between ranks: each has its own files, threads and words.
-constexpr std::array kOfOneRank = {"data",          "num_workers",    "threads",
-                                   "output_dir",    "checkpoint_dir", "keep_checkpoints",
-                                   "resume_from",   "journal",        "log_level",
-                                   "step_delay_ms", "backend",        "config"};
+constexpr std::array kOfOneRank = {"data",        "num_workers",    "threads",
+                                   "output_dir",  "checkpoint_dir", "keep_checkpoints",
+                                   "resume_from", "weights_prefix", "weights_strict",
+                                   "journal",     "log_level",      "step_delay_ms",
+                                   "backend",     "config"};
 
 std::string TensorFact(const torch::Tensor& tensor) {
   if (!tensor.defined()) return "nothing";
@@ -58,6 +59,8 @@ std::string KindFact(const OptimizerKind& kind) {
         if constexpr (std::is_same_v<std::decay_t<decltype(one)>, AdamW>) {
           return absl::StrCat("AdamW with betas ", one.betas.first, " and ", one.betas.second,
                               ", eps ", one.eps);
+        } else if constexpr (std::is_same_v<std::decay_t<decltype(one)>, AnyOptimizer>) {
+          return one.name;
         } else {
           return absl::StrCat("SGD with momentum ", one.momentum, one.nesterov ? ", Nesterov" : "");
         }

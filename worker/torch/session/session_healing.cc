@@ -16,8 +16,18 @@ std::map<std::string, CheckpointedState*> Session::Implementation::ExtrasOfAll()
   std::map<std::string, CheckpointedState*> extras = {{"scaler", scaler.get()},
                                                       {"data", sampler_checkpoint.get()},
                                                       {"batch", batch_checkpoint.get()}};
-  if (options.zero_stage < "2") extras["buckets"] = buckets_checkpoint.get();
-  return extras;
+  for (const worker::SessionPart& part : parts) {
+    if (options.zero_stage >= "2") continue;
+    extras[part.name.empty() ? "buckets" : "buckets-" + part.name] = part.buckets.get();
+  }
+  return own.Beside(extras);
+}
+
+// A rank that was lost in an evaluation, or before the program said that training is over, lacks
+// what the others' own states have from it, though it has made the same steps.
+int64_t Session::Implementation::Marks() const {
+  const bool is_missing = IsEvaluated(progress) && loop_marks.evaluated_step != progress.step;
+  return (own.empty() || is_missing ? 0 : kEvaluated) | (loop_marks.is_finished ? kFinished : 0);
 }
 
 worker::ReplicatedState Session::Implementation::StateOfAll() const {
@@ -29,8 +39,11 @@ worker::ReplicatedState Session::Implementation::StateOfAll() const {
 bool Session::Implementation::HealsBeside(const worker::KnownStates& known) const {
   if (options.healing == "before") return false;
   const TrainingProgress& newest = known.newest->progress;
-  const bool evaluates = !evaluation_is_done && newest.epoch > 0 && newest.epoch_samples == 0;
-  if (DoneAt(newest) || evaluates) return false;  // no step comes next
+  const bool evaluates = !evaluation_is_done && IsEvaluated(newest);
+  const bool is_over = (known.newest->marks & kFinished) != 0 || DoneAt(newest);
+  if (is_over || evaluates) return false;  // no step comes next
+  // Else only the end of a step changes parameters, which are sent beside it.
+  if (parts.size() > 1 || IsAny(parts.front())) return false;
   // Without a constant batch a step would learn from less; and in the statistics of a SyncBatchNorm
   // the activations of who doesn't have the parameters would count.
   if (constant_batch == 0 || worker::HasSyncBatchNorm(*model)) return false;
@@ -67,7 +80,7 @@ absl::Status Session::Implementation::FinishHealing() {
                                     " ms, after its passes, for new workers to have the state"));
   if (healing->has_taken()) {
     state_generation = healing->version().generation;
-    rates->Set(*optimizer, schedule, SchedulePlace());  // not the rate of the step before
+    DDPRUN_RETURN_IF_ERROR(SetRates());  // not the rate of the step before
   }
   return finished;
 }

@@ -1,62 +1,57 @@
 #ifndef DDPRUN_WORKER_TORCH_SESSION_SESSION_IMPLEMENTATION_H_
 #define DDPRUN_WORKER_TORCH_SESSION_SESSION_IMPLEMENTATION_H_
 
-#include <torch/nn/module.h>
-#include <torch/optim/optimizer.h>
-
 #include <cstdint>
+#include <functional>
 #include <map>
 #include <memory>
-#include <optional>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
-#include "ddprun/autocast.h"
-#include "ddprun/checkpointer.h"
-#include "ddprun/context.h"
-#include "ddprun/distributed_data_parallel.h"
-#include "ddprun/elastic_loader.h"
-#include "ddprun/exponential_moving_average.h"
-#include "ddprun/grad_scaler.h"
-#include "ddprun/learning_rate.h"
-#include "ddprun/metrics.h"
-#include "ddprun/power_sgd.h"
-#include "ddprun/session.h"
-#include "ddprun/zero_optimizer.h"
-#include "worker/torch/checkpoint/healing.h"
 #include "worker/torch/checkpoint/peer_state.h"
-#include "worker/torch/checkpoint/shard_replicas.h"
-#include "worker/torch/session/batch_checkpoint.h"
-#include "worker/torch/session/buckets_checkpoint.h"
-#include "worker/torch/session/epoch_loss.h"
-#include "worker/torch/session/journal.h"
-#include "worker/torch/session/optimizer_steps.h"
-#include "worker/torch/session/power_sgd_of_all.h"
-#include "worker/torch/session/sampler_checkpoint.h"
-#include "worker/torch/session/save_clock.h"
-#include "worker/torch/session/session_step.h"
+#include "worker/torch/session/session_fields.h"
 #include "worker/torch/session/start_note.h"
 
 namespace ddprun {
 
-// Its methods answer a status, as everything below the Session's own does.
-// Members die in reverse order: the context last.
-struct Session::Implementation {
-  // Where the program is.
-  enum class Place { kUnprepared, kBetweenBatches, kBatch, kBackwardDone, kEnded };
+// What a Session does. Its methods answer a status, as everything below the Session's own does.
+struct Session::Implementation : worker::SessionFields {
+  // Marks().
+  static constexpr int64_t kEvaluated = 1;
+  static constexpr int64_t kFinished = 2;
 
-  explicit Implementation(SessionOptions options_in) : settings(std::move(options_in)) {}
+  explicit Implementation(SessionOptions options_in) : SessionFields(std::move(options_in)) {}
 
   absl::Status Connect();
   // Once, before training (session_setup.cc).
-  absl::Status Prepare(const OptimizerKind& kind, std::vector<ParameterGroup> groups);
-  absl::StatusOr<std::vector<torch::optim::OptimizerParamGroup>> Groups(
-      const OptimizerKind& kind, std::vector<ParameterGroup> groups);
-  absl::Status MakeOptimizer(const OptimizerKind& kind, std::vector<ParameterGroup> groups);
+  absl::Status Prepare();
+  // Modules and optimizers (session_optimizers.cc).
+  absl::Status Add(worker::SessionPart part);
+  absl::Status BringTogether();  // under one roof, `model`
+  absl::Status MakeOptimizers();
+  // Null with a zero_stage: DealOut makes it.
+  absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> MakeOptimizer(worker::SessionPart& part);
+  absl::StatusOr<std::vector<AnyOptimizer::Group>> GroupsOf(worker::SessionPart& part,
+                                                            std::vector<double>& decays) const;
+  void PlanRates();
+  absl::Status SetRates();  // those of the step that begins
+  bool Several() const { return parts.size() > 1; }
+  static bool IsAny(const worker::SessionPart& part) {
+    return std::holds_alternative<AnyOptimizer>(part.kind);
+  }
   // What this rank has to tell the others, and what they then know. Not OK: a peer is gone.
   worker::StartNote OwnNote();
   absl::StatusOr<std::vector<worker::StartNote>> AskWhoHasState();
+  // Other ranks are in a later Session (session_order.cc): this rank ends this one without them.
+  absl::Status GoAlone(uint64_t others_session);
+  // INVALID_ARGUMENT: an earlier Session of this process has the folder of checkpoints.
+  absl::Status TakeFolder();
+  // The context is the next one's, as it is after the constructor.
+  void EndSession();
+  // Whether this rank is the one that prints, and writes files.
+  bool Speaks() const { return context->is_main() && job == nullptr; }
   // INVALID_ARGUMENT, on every rank: a rank trains something else. notes: of all, or none.
   absl::Status CompareFacts(const std::vector<worker::StartNote>& notes);
   // With ZeRO: deals state out for the ranks of this generation, which the first one makes.
@@ -65,7 +60,6 @@ struct Session::Implementation {
   absl::Status MakeDdp(bool equal);
   // How long training is with so many workers.
   absl::Status PlanSteps();
-  void PlanRates();
   absl::Status PrepareData();
   absl::Status MakeLoader();
   // Of one rank, at the number of workers with which training began.
@@ -94,13 +88,13 @@ struct Session::Implementation {
   int64_t StepsPerEpoch() const;
   // Place in the schedule: the step number, at the present number of workers.
   int64_t SchedulePlace() const;
-  bool Done() const { return DoneAt(progress); }
+  bool Done() const { return loop_marks.is_finished || DoneAt(progress); }
   bool DoneAt(const TrainingProgress& there) const;
+  bool IsEvaluated(const TrainingProgress& there) const;  // whether an evaluation follows it
 
-  using Pass = worker::Pass;
   // In-process restarts (session_recovery.cc).
   bool SurvivesUnasked() const;
-  // Whether a generation follows such an error, in which this process can go on.
+  // Whether such an error is followed by a generation in which this process can go on.
   bool CanRecover(const absl::Status& status) const;
   // The step comes to nothing: until the next one the program computes without the others.
   void Break(const absl::Status& why);
@@ -119,8 +113,11 @@ struct Session::Implementation {
 
   // New workers get the state beside a step (session_healing.cc). Between Begin and End
   // `healing` isn't null, and only those who have the state learn.
-  std::map<std::string, CheckpointedState*> ExtrasOfAll() const;  // but PowerSgd's
+  // What is neither module nor optimizer, by its name in checkpoints; but PowerSgd's.
+  std::map<std::string, CheckpointedState*> ExtrasOfAll() const;
   worker::ReplicatedState StateOfAll() const;
+  // Of a StateVersion: kEvaluated, kFinished.
+  int64_t Marks() const;
   // The same on all ranks. known: some lack the newest state.
   bool HealsBeside(const worker::KnownStates& known) const;
   absl::Status BeginHealing(const worker::KnownStates& known);
@@ -143,108 +140,58 @@ struct Session::Implementation {
   void SeedGenerators(bool of_evaluation = false) const;  // torch's
   // Waits for the samples of the next step.
   absl::Status TakeShare();
-  void TakeBatch();
   // This rank's batches of a step, one for each backward pass. Threads: any.
   absl::StatusOr<std::vector<Pass>> LoadPasses(const StepShare& share) const;
   Pass LoadPass(const StepShare& share, uint64_t begin, uint64_t count) const;
-  absl::Status CheckBackward(const torch::Tensor& of_batch) const;
-  // Throws as LibTorch does.
-  void AddGradients(const torch::Tensor& of_batch);
-  absl::StatusOr<bool> EndBatch();
   // After the last backward pass of a step.
   absl::Status EndStep();
   // Its samples are learned from.
   absl::Status CommitShare();
-  absl::Status StepOptimizer();
-  // The norm before clipping; unset: not measured, or beyond fp16's range.
-  absl::StatusOr<std::optional<double>> Clip();
+  // Of a step that is done: copies of shares, a checkpoint.
+  absl::Status CloseStep();
+  absl::Status Replicate();
+  absl::Status SaveIfDue();
   // Reads the last step's loss: an error when it isn't finite.
   absl::Status CheckStep();
   absl::Status ReportStep();
-  // Begins to save, again only with a score; the other waits until it is written.
+  // Begins to save, with a score if there is one; without one, what is saved already isn't saved
+  // again. The other waits until it is written.
   absl::Status Save(std::optional<double> score = std::nullopt);
   absl::Status SaveAndWait();
-  // Whether a save is due; a collective now and then, with --checkpoint_minutes.
+  absl::Status AwaitSaved();
+  // Of --checkpoint_errors: OK in place of an error that training outlives.
+  absl::Status Tolerate(absl::Status saved_or_not) const;
+  // Whether this step's end is a time to save; a collective now and then, with
+  // --checkpoint_minutes.
   absl::StatusOr<bool> SavingIsDue();
-  absl::StatusOr<std::string> Evaluate();  // for people; "" = there is no evaluation
-  // The evaluation's, with the averages in the parameters' place.
-  absl::StatusOr<double> Figure();
-  // Saves the model if its figure is the best so far.
-  absl::Status SaveIfBest(double figure);
+  // A batch (session_update.cc). of: null = of all modules.
+  using LossFunction = std::function<torch::Tensor(const Batch& batch)>;
+  void TakeBatch();
+  void OpenPass(bool is_last);
+  absl::Status CheckBackward(const torch::Tensor& of_batch, const worker::SessionPart* of) const;
+  // Throws as LibTorch does.
+  absl::Status Backward(const torch::Tensor& of_batch, worker::SessionPart* of = nullptr);
+  void AddGradients(const torch::Tensor& of_batch, const worker::SessionPart* of);
+  absl::Status CheckOptimizers() const;
+  void ZeroGradients();
+  absl::StatusOr<bool> StepPart(worker::SessionPart& part);
+  absl::StatusOr<bool> StepWith(const LossFunction& function);
+  torch::Tensor LossOfStep(const LossFunction& function, const std::vector<Pass>& all);
+  absl::StatusOr<bool> EndBatch();
+  absl::StatusOr<bool> CloseBatch();
+  absl::StatusOr<bool> Update(worker::SessionPart& part);
+  absl::StatusOr<bool> FinishBackward();  // buckets have changed; a collective
+  absl::Status StepOptimizer();
+  absl::Status KeepBeforeUpdate();
 
-  const SessionOptions settings;
-  const TrainingOptions& options = settings.training;
-  std::unique_ptr<Context> context;
-  worker::Journal journal;
-  Place place = Place::kUnprepared;
-
-  std::shared_ptr<torch::nn::Module> model;
-  Dataset data;
-  std::vector<std::string> facts;         // that all ranks have alike (session_facts.h)
-  std::vector<std::string> sample_facts;  // that they should
-  Evaluation evaluation;                  // figure null = none
-  MixedPrecision precision = MixedPrecision::kNo;
-  LearningRateSchedule schedule;
-  std::vector<double> rate_factors;  // of the schedule's peak, by group of the optimizer
-  std::optional<GroupLearningRates> rates;
-  // Made once the model is where it belongs. zero: with a zero_stage, the same as optimizer.
-  std::unique_ptr<torch::optim::Optimizer> optimizer;
-  ZeroOptimizer* zero = nullptr;
-  worker::OptimizerSteps optimizer_steps;
-  std::function<absl::StatusOr<std::unique_ptr<ZeroOptimizer>>(bool init_sync)> make_zero;
-  std::unique_ptr<ExponentialMovingAverage> average;  // null = none
-  std::unique_ptr<GradScaler> scaler;
-  std::shared_ptr<PowerSgd> power_sgd;                      // null = another hook
-  std::unique_ptr<worker::PowerSgdOfAll> power_sgd_of_all;  // null with it
-  std::unique_ptr<DistributedDataParallel> ddp;             // null with zero_stage 2
-  std::unique_ptr<worker::BucketsCheckpoint> buckets_checkpoint;
-  std::unique_ptr<Checkpointer> checkpointer;       // null = none
-  std::unique_ptr<worker::ShardReplicas> replicas;  // null = none
-  std::unique_ptr<Metrics> metrics;
-  worker::SaveClock save_clock;
-  std::unique_ptr<worker::Healing> healing;  // null = none is under way
-  TrainingProgress progress_before_healing;
-  TrainingProgress progress;
-  std::optional<TrainingProgress> saved;  // the last that was, in this generation
-  // In which generation this rank's state came about; none: training can't go on from it.
-  std::optional<uint64_t> state_generation;
-  bool others_have_state = false;               // or others have, when this generation began
-  bool evaluation_is_done = false;              // then, of the last epoch, as far as these know
-  uint64_t newest_fence = 0;                    // then, of all ranks' checkpoints
-  bool has_begun = false;                       // and shown its banner
-  std::optional<worker::StepStart> step_start;  // none: it isn't wanted
-  // Not OK: a collective of this generation failed since the loop was last asked for a batch; what
-  // is done until it is asked again doesn't count, unless the step was done before.
-  absl::Status broken;
-
-  // Its threads use nothing that a new generation changes; null: training is over.
-  std::unique_ptr<ElasticLoader<std::vector<Pass>>> loader;
-  SamplerState data_place;  // what is committed
-  std::unique_ptr<worker::SamplerCheckpoint> sampler_checkpoint;
-  int64_t constant_batch = 0;  // samples of a step; 0: it follows the number of workers
-  std::unique_ptr<worker::BatchCheckpoint> batch_checkpoint;
-  bool epoch_is_over = false;  // its last step was the last one that was done
-
-  // Of the current step.
-  StepShare step_share;
-  std::vector<Pass> passes;  // those that are left, the next one last
-  int64_t passes_left = 0;
-  StepMetrics step_metrics;
-  Instant step_began;
-  absl::Duration step_time;  // of the last one that was done; 0 = unknown
-  // Of all its passes [], on the model's device; undefined before the first step.
-  torch::Tensor loss;
-  worker::EpochLoss epoch_loss;
-  bool stepped = true;   // the last step; false: it was left out
-  bool stopped = false;  // after it, because all ranks were told to
-
-  // Of the current batch.
-  Pass pass;
-  bool forward_called = false;
-  std::optional<Autocast> autocast;
-  // Gradients are added up here until the last backward pass, which averages them.
-  std::optional<DistributedDataParallel::NoSync> no_sync;
-  std::optional<ZeroOptimizer::NoSync> zero_no_sync;
+  // Evaluations (session_evaluation.cc).
+  using Figures = std::vector<std::pair<std::string, double>>;
+  absl::Status AddEvaluation(Evaluation evaluation);
+  absl::StatusOr<std::string> Evaluate();  // a sentence for people; "" = there is none
+  // With the averages in the parameters' place.
+  absl::StatusOr<std::vector<Figures>> ComputeFigures();
+  // Saves the model if no score was higher so far.
+  absl::Status SaveIfBest(double score);
 };
 
 }  // namespace ddprun

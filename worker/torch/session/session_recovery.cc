@@ -35,17 +35,26 @@ void Session::Implementation::Break(const absl::Status& why) {
 
 void Session::Implementation::KeepStepStart() {
   if (!context->CanRejoin() || zero != nullptr) return;  // ZeRO goes back to what it has copies of
-  worker::StepStart start = {.step = progress.step, .buffers = {}, .power_sgd = {}};
+  worker::StepStart start;
+  start.step = progress.step;
   const torch::NoGradGuard no_grad;
   for (const torch::Tensor& buffer : Buffers(*model)) start.buffers.push_back(buffer.clone());
   if (power_sgd != nullptr) start.power_sgd = worker::KeepPowerSgd(*power_sgd);
+  start.own = own.Keep();
+  start.is_finished = loop_marks.is_finished;
   step_start = std::move(start);
 }
 
 absl::Status Session::Implementation::ReturnToStepStart() {
-  // Parameters change only in the optimizer's step, which waits for nobody.
   if (!step_start.has_value() || step_start->step != progress.step) return absl::OkStatus();
   const torch::NoGradGuard no_grad;
+  // Else parameters change only at the step's end, which waits for nobody.
+  if (step_start->before_update.has_value()) {
+    DDPRUN_RETURN_IF_ERROR(worker::RestoreLasting(*step_start->before_update, StateOfAll()));
+    scaler->Restore(scaler->scale(), scaler->growth_tracker());
+  }
+  DDPRUN_RETURN_IF_ERROR(own.PutBack(step_start->own));
+  loop_marks.is_finished = step_start->is_finished;
   std::vector<torch::Tensor> buffers = Buffers(*model);
   for (size_t i = 0; i < buffers.size(); ++i) buffers[i].copy_(step_start->buffers[i]);
   return power_sgd != nullptr ? power_sgd->RestoreState(step_start->power_sgd) : absl::OkStatus();
@@ -54,7 +63,10 @@ absl::Status Session::Implementation::ReturnToStepStart() {
 // In this order: what is made from the context dies before its group does.
 void Session::Implementation::LetGoOfStep() {
   autocast.reset();
-  no_sync.reset();
+  for (worker::SessionPart& part : parts) {
+    part.no_sync.reset();
+    part.has_gradients = part.backward_done = false;
+  }
   zero_no_sync.reset();
   passes.clear();
   pass = Pass();
@@ -63,7 +75,7 @@ void Session::Implementation::LetGoOfStep() {
   place = Place::kBetweenBatches;
   model->train();  // unless an evaluation broke
   metrics.reset();
-  ddp.reset();
+  for (worker::SessionPart& part : parts) part.ddp.reset();
   if (zero != nullptr) zero->LetGo();
   // They may lie in the buckets of what has just gone.
   for (torch::Tensor& parameter : Parameters(*model)) parameter.mutable_grad().reset();
@@ -87,7 +99,7 @@ absl::Status Session::Implementation::Recover(const absl::Status& why) {
     LetGoOfStep();  // the next generation broke as well
     DDPRUN_RETURN_IF_ERROR(LeaveHealing());
   }
-  if (context->is_main()) {
+  if (Speaks()) {
     worker::Print(absl::StrFormat(
         "generation %d: goes on after step %d on %s, this one without a restart (%d ms)",
         context->generation(), progress.step, worker::WorkersText(context->world_size()),

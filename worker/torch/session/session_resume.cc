@@ -5,6 +5,7 @@
 #include <string>
 #include <system_error>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
@@ -21,6 +22,30 @@ namespace {
 
 // Of --resume_from.
 constexpr const char* kLatest = "latest";
+constexpr const char* kNameOfBest = "best";
+
+// The best checkpoint of a directory, by its figure, that rank 0 finds; the same on all ranks.
+absl::StatusOr<std::string> NameOfBest(Context& context, const std::string& directory) {
+  const std::vector<worker::FoundCheckpoint> found = worker::FindCheckpoints(directory);
+  const worker::FoundCheckpoint* best = worker::BestOf(found);
+  std::vector<int64_t> numbers;
+  for (const int64_t own :
+       {int64_t{best != nullptr}, best != nullptr ? static_cast<int64_t>(best->id.fence) : 0,
+        best != nullptr ? static_cast<int64_t>(best->id.generation) : 0,
+        best != nullptr ? static_cast<int64_t>(best->id.step) : 0}) {
+    DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> of_all, worker::GatherNumber(context, own));
+    numbers.push_back(of_all[0]);
+  }
+  if (numbers[0] == 0) {
+    return absl::NotFoundError(absl::StrCat(
+        "--resume_from '", directory,
+        "/best': rank 0 finds no checkpoint there that an evaluation "
+        "with `better` has judged; name one of its files, or the directory for the newest"));
+  }
+  return worker::CheckpointName({.fence = static_cast<uint64_t>(numbers[1]),
+                                 .generation = static_cast<uint64_t>(numbers[2]),
+                                 .step = static_cast<uint64_t>(numbers[3])});
+}
 
 // Of the options, where the checkpoint decides. seed: the run's that goes on.
 void SayWhatHasNoEffect(const TrainingOptions& options, uint64_t seed,
@@ -70,7 +95,7 @@ absl::Status Session::Implementation::GoOnFrom(const TrainingProgress& found) {
   state.epoch = static_cast<uint64_t>(progress.epoch);
   state.consumed = static_cast<uint64_t>(progress.epoch_samples);
   if (state != data_place) DDPRUN_RETURN_IF_ERROR(GoToPlace(state));
-  if (context->is_main()) {
+  if (Speaks()) {
     worker::Print(absl::StrFormat("resumed at step %d, epoch %d", progress.step, progress.epoch));
     SayWhatHasNoEffect(options, data_place.seed, progress, Done());
   }
@@ -78,23 +103,28 @@ absl::Status Session::Implementation::GoOnFrom(const TrainingProgress& found) {
 }
 
 absl::Status Session::Implementation::ResumeElsewhere() {
-  enum Kind : int64_t { kDirectory, kCheckpoint, kWeights };
+  enum Kind : int64_t { kDirectory, kCheckpoint, kWeights, kBest };
   const std::filesystem::path path = options.resume_from;
   int64_t kind = kDirectory;
   std::error_code ignored;
   if (std::filesystem::is_regular_file(path, ignored)) {
     const bool is_named_so = worker::ParseCheckpointName(path.filename()).has_value();
     kind = is_named_so ? kCheckpoint : kWeights;
+  } else if (path.filename() == kNameOfBest && !std::filesystem::exists(path, ignored)) {
+    kind = kBest;
   }
   // Where only some nodes have it, rank 0's word counts.
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> kinds, worker::GatherNumber(*context, kind));
   if (kinds[0] == kWeights) return TakeWeights(path);
   const bool is_directory = kinds[0] == kDirectory;
   const std::string parent = path.has_parent_path() ? path.parent_path() : ".";
-  DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> found,
-                          MakeCheckpointer(is_directory ? path.string() : parent,
-                                           is_directory ? "" : path.filename().string())
-                              ->Restore());
+  std::string name = path.filename();
+  if (kinds[0] == kBest) {
+    DDPRUN_ASSIGN_OR_RETURN(name, NameOfBest(*context, parent));
+  }
+  DDPRUN_ASSIGN_OR_RETURN(
+      const std::optional<TrainingProgress> found,
+      MakeCheckpointer(is_directory ? path.string() : parent, is_directory ? "" : name)->Restore());
   if (found.has_value()) return GoOnFrom(*found);
   return absl::NotFoundError(absl::StrCat(
       "--resume_from '", options.resume_from,
@@ -104,7 +134,10 @@ absl::Status Session::Implementation::ResumeElsewhere() {
 
 absl::Status Session::Implementation::TakeWeights(const std::string& path) {
   absl::Status loaded;
-  if (context->is_main()) loaded = LoadWeights(*model, path).status();
+  if (context->is_main())
+    loaded = LoadWeights(*model, path,
+                         {.strict = options.weights_strict, .prefix = options.weights_prefix})
+                 .status();
   DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(*context, loaded, "load the weights"));
   const torch::NoGradGuard no_grad;
   for (auto& [name, tensor] : worker::ModuleTensors(*model, /*prefix=*/"")) {
@@ -113,7 +146,7 @@ absl::Status Session::Implementation::TakeWeights(const std::string& path) {
     tensor.copy_(sent);
   }
   if (zero != nullptr) zero->ParametersChanged();
-  if (context->is_main()) {
+  if (Speaks()) {
     worker::Print(absl::StrFormat("begins at step 0 with the weights of '%s'", path));
   }
   return absl::OkStatus();

@@ -1,12 +1,8 @@
 // What a session does once, before it trains.
 #include <ATen/Parallel.h>
-#include <torch/optim/adamw.h>
-#include <torch/optim/sgd.h>
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <set>
-#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -14,11 +10,12 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "ddprun/fused_optimizers.h"
 #include "ddprun/parameters.h"
 #include "ddprun/start_banner.h"
 #include "worker/torch/context/context_implementation.h"
+#include "worker/torch/context/process_context.h"
 #include "worker/torch/errors/exception_status.h"
+#include "worker/torch/errors/failure_notice.h"
 #include "worker/torch/optim/master_parameters.h"
 #include "worker/torch/session/session_facts.h"
 #include "worker/torch/session/session_implementation.h"
@@ -30,55 +27,6 @@ namespace {
 
 // A schedule falls to this share of its peak.
 constexpr double kLeastRateShare = 0.1;
-
-DistributedDataParallelOptions DdpOptions(const TrainingOptions& options) {
-  DistributedDataParallelOptions result = {
-      .gradient_as_bucket_view = options.gradient_as_bucket_view,
-      .find_unused_parameters = options.find_unused_parameters,
-      .static_graph = options.static_graph,
-      .broadcast_buffers = options.broadcast_buffers,
-  };
-  if (options.bucket_cap_mb > 0) result.bucket_cap_mb = options.bucket_cap_mb;
-  if (options.comm_hook == "allreduce") result.built_in_hook = BuiltInHook::kAllReduce;
-  if (options.comm_hook == "fp16") result.built_in_hook = BuiltInHook::kFloat16;
-  if (options.comm_hook == "bf16") result.built_in_hook = BuiltInHook::kBFloat16;
-  return result;
-}
-
-torch::optim::AdamWOptions OptionsOf(const AdamW& kind, double rate, double weight_decay) {
-  return torch::optim::AdamWOptions(rate)
-      .betas(std::make_tuple(kind.betas.first, kind.betas.second))
-      .eps(kind.eps)
-      .weight_decay(weight_decay);
-}
-
-torch::optim::SGDOptions OptionsOf(const Sgd& kind, double rate, double weight_decay) {
-  return torch::optim::SGDOptions(rate)
-      .momentum(kind.momentum)
-      .nesterov(kind.nesterov)
-      .weight_decay(weight_decay);
-}
-
-std::unique_ptr<torch::optim::OptimizerOptions> GroupOptions(const OptimizerKind& kind, double rate,
-                                                             double weight_decay) {
-  const auto make = [&](const auto& one) -> std::unique_ptr<torch::optim::OptimizerOptions> {
-    const auto options = OptionsOf(one, rate, weight_decay);
-    return std::make_unique<std::decay_t<decltype(options)>>(options);
-  };
-  return std::visit(make, kind);
-}
-
-std::unique_ptr<torch::optim::Optimizer> Fused(
-    const std::vector<torch::optim::OptimizerParamGroup>& groups,
-    const torch::optim::AdamWOptions& options) {
-  return std::make_unique<FusedAdamW>(groups, options);
-}
-
-std::unique_ptr<torch::optim::Optimizer> Fused(
-    const std::vector<torch::optim::OptimizerParamGroup>& groups,
-    const torch::optim::SGDOptions& options) {
-  return std::make_unique<FusedSGD>(groups, options);
-}
 
 // Of products, or, without mixed precision, of parameters.
 std::string PrecisionText(const std::string& mixed_precision, const torch::nn::Module& module) {
@@ -121,12 +69,14 @@ absl::Status Session::Implementation::Connect() {
   at::set_num_threads(static_cast<int>(options.threads));
   const std::optional<bool>& survive = options.in_process_restart;
   DDPRUN_ASSIGN_OR_RETURN(
-      context,
-      Context::Create({.backend = options.backend,
-                       .in_process_restart = survive.value_or(false),
-                       .in_process_restart_on_cpu = !survive.has_value() && SurvivesUnasked()}));
+      context, worker::TakeProcessContext(
+                   {.backend = options.backend,
+                    .in_process_restart = survive.value_or(false),
+                    .in_process_restart_on_cpu = !survive.has_value() && SurvivesUnasked()}));
+  session_number = ++context->implementation().sessions;
+  if (session_number > 1) worker::WithdrawDeparture();
   torch::manual_seed(static_cast<uint64_t>(options.seed));
-  return absl::OkStatus();
+  return TakeFolder();
 }
 
 LearningRateSchedule Session::Implementation::Schedule() const {
@@ -140,8 +90,8 @@ LearningRateSchedule Session::Implementation::Schedule() const {
           .least = peak * kLeastRateShare};
 }
 
-absl::Status Session::Implementation::Prepare(const OptimizerKind& kind,
-                                              std::vector<ParameterGroup> groups) {
+absl::Status Session::Implementation::Prepare() {
+  DDPRUN_RETURN_IF_ERROR(BringTogether());
   // The weights are the same everywhere; what a model draws while it trains differs by rank.
   torch::manual_seed(static_cast<uint64_t>(options.seed) + context->rank());
   if (context->is_main()) {
@@ -153,19 +103,23 @@ absl::Status Session::Implementation::Prepare(const OptimizerKind& kind,
   DDPRUN_RETURN_IF_ERROR(PlanSteps());
   facts = worker::OptionFacts(options);
   facts.push_back(absl::StrCat(data.size, " ", data.samples_name));
-  for (std::string& fact : worker::OptimizerFacts(kind, groups)) facts.push_back(std::move(fact));
+  for (const worker::SessionPart& part : parts) {
+    if (!part.name.empty()) facts.push_back(absl::StrCat("module '", part.name, "'"));
+    for (std::string& fact : worker::OptimizerFacts(part.kind, part.groups)) {
+      facts.push_back(std::move(fact));
+    }
+  }
   sample_facts = worker::SampleFacts(data);
   DDPRUN_ASSIGN_OR_RETURN(precision, ParseMixedPrecision(options.mixed_precision));
   model->to(context->device());
   model->train();
   scaler = std::make_unique<GradScaler>(
       GradScalerOptions{.enabled = precision == MixedPrecision::kFloat16});
-  buckets_checkpoint = std::make_unique<worker::BucketsCheckpoint>(ddp);
   if (options.comm_hook == "power_sgd") {
     power_sgd = std::make_shared<PowerSgd>();
     power_sgd_of_all = std::make_unique<worker::PowerSgdOfAll>(*power_sgd);
   }
-  DDPRUN_RETURN_IF_ERROR(MakeOptimizer(kind, std::move(groups)));
+  DDPRUN_RETURN_IF_ERROR(MakeOptimizers());
   place = Place::kBetweenBatches;
   absl::Status started = StartTogether();
   if (!started.ok() && CanRecover(started)) started = Recover(started);
@@ -176,14 +130,6 @@ absl::Status Session::Implementation::PlanSteps() {
   schedule = Schedule();
   if (optimizer != nullptr) PlanRates();
   return schedule.Check();
-}
-
-// The same on workers that are new and on those that know of another number of workers.
-void Session::Implementation::PlanRates() {
-  for (size_t i = 0; i < rate_factors.size(); ++i) {
-    optimizer->param_groups()[i].options().set_lr(schedule.peak * rate_factors[i]);
-  }
-  rates.emplace(*optimizer);
 }
 
 absl::Status Session::Implementation::StartTogether() {
@@ -201,12 +147,16 @@ absl::Status Session::Implementation::StartTogether() {
   }
   // First of all: whoever then has the state alone saves it as the newest.
   if (others_have_state && checkpointer != nullptr) checkpointer->GoOnAfter(newest_fence);
-  if (checkpointer != nullptr) DDPRUN_RETURN_IF_ERROR(checkpointer->Claim());
+  if (checkpointer != nullptr && job == nullptr) DDPRUN_RETURN_IF_ERROR(checkpointer->Claim());
   DDPRUN_ASSIGN_OR_RETURN(const bool others_know, TakeStateOfOthers(notes));
-  if (!others_know) buckets_checkpoint->Forget();  // a checkpoint's come with it
+  for (worker::SessionPart& part : parts) {
+    if (!others_know) part.buckets->Forget();  // a checkpoint's come with it
+  }
   // Zero averages gradients itself from stage 2 on.
   if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp(others_know && zero == nullptr));
-  if (!others_know) DDPRUN_RETURN_IF_ERROR(Resume());
+  const bool has_it_alone = job != nullptr && zero == nullptr && state_generation.has_value();
+  if (!others_know && !has_it_alone) DDPRUN_RETURN_IF_ERROR(Resume());
+  if (job != nullptr) checkpointer.reset();  // those who were there have saved it
   if (KeepsReplicas()) DDPRUN_RETURN_IF_ERROR(replicas->Begin(progress));
   DDPRUN_RETURN_IF_ERROR(BeginMetrics());
   saved.reset();  // some may be new
@@ -214,80 +164,24 @@ absl::Status Session::Implementation::StartTogether() {
   save_clock.Restart(MonotonicNow());
   if (!others_know) state_generation = context->generation();
   // A checkpoint of an epoch's last step is from before its evaluation.
-  epoch_is_over = !evaluation_is_done && progress.epoch > 0 && progress.epoch_samples == 0;
+  evaluation_is_due =
+      !evaluation_is_done && loop_marks.evaluated_step != progress.step && IsEvaluated(progress);
   return absl::OkStatus();
 }
 
-absl::StatusOr<std::vector<torch::optim::OptimizerParamGroup>> Session::Implementation::Groups(
-    const OptimizerKind& kind, std::vector<ParameterGroup> groups) {
-  std::set<const void*> taken;
-  std::vector<torch::optim::OptimizerParamGroup> own;
-  for (ParameterGroup& group : groups) {
-    if (group.parameters.empty() || !(group.learning_rate_factor > 0)) {
-      return absl::InvalidArgumentError(absl::StrCat(
-          "parameter group ", own.size(), " has ", group.parameters.size(),
-          " parameters and a learning_rate_factor of ", group.learning_rate_factor,
-          "; give it some, and a factor above 0 (or let requires_grad_(false) freeze them)"));
-    }
-    for (const torch::Tensor& parameter : group.parameters) {
-      taken.insert(parameter.unsafeGetTensorImpl());
-    }
-    rate_factors.push_back(group.learning_rate_factor);
-    own.emplace_back(std::move(group.parameters),
-                     GroupOptions(kind, schedule.peak * group.learning_rate_factor,
-                                  group.weight_decay.value_or(options.weight_decay)));
-  }
-  std::vector<torch::Tensor> rest;
-  for (const torch::Tensor& parameter : Parameters(*model)) {
-    if (!taken.contains(parameter.unsafeGetTensorImpl())) rest.push_back(parameter);
-  }
-  std::vector<torch::optim::OptimizerParamGroup> all;
-  if (!rest.empty()) {
-    rate_factors.insert(rate_factors.begin(), 1);
-    all.emplace_back(std::move(rest), GroupOptions(kind, schedule.peak, options.weight_decay));
-  }
-  for (torch::optim::OptimizerParamGroup& group : own) all.push_back(std::move(group));
-  return all;
-}
-
-absl::Status Session::Implementation::MakeOptimizer(const OptimizerKind& kind,
-                                                    std::vector<ParameterGroup> groups) {
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<torch::optim::OptimizerParamGroup> all,
-                          Groups(kind, std::move(groups)));
-  const auto make = [&](const auto& one) -> absl::Status {
-    const auto defaults = OptionsOf(one, schedule.peak, options.weight_decay);
-    if (options.zero_stage == "0") {
-      optimizer = Fused(all, defaults);
-      PlanRates();
-      return absl::OkStatus();
-    }
-    ZeroOptions zero_options = {.stage = options.zero_stage[0] - '0',
-                                .find_unused_parameters = options.find_unused_parameters,
-                                .broadcast_buffers = options.broadcast_buffers,
-                                .groups = all};
-    if (options.bucket_cap_mb > 0) zero_options.bucket_cap_mb = options.bucket_cap_mb;
-    make_zero = [this, defaults, zero_options](bool init_sync) {
-      ZeroOptions with_sync = zero_options;
-      with_sync.init_sync = init_sync;
-      return ZeroOptimizer::Create(model, *context, defaults, with_sync);
-    };
-    return absl::OkStatus();
-  };
-  return std::visit(make, kind);
-}
-
 worker::StartNote Session::Implementation::OwnNote() {
-  worker::StartNote note = {.facts = worker::Fingerprint(facts),
+  worker::StartNote note = {.session = session_number,
+                            .facts = worker::Fingerprint(facts),
                             .samples = worker::Fingerprint(sample_facts),
                             .host = context->implementation().plan.host};
   if (checkpointer != nullptr) note.fence = checkpointer->fence();
   if (replicas != nullptr) note.records = replicas->Records();
   note.offer.step_time = step_time;
   if (!state_generation.has_value()) return note;
-  note.knows = epoch_is_over ? worker::StartNote::Knows::kTrainingBeforeItsEvaluation
-                             : worker::StartNote::Knows::kTraining;
+  note.knows = evaluation_is_due ? worker::StartNote::Knows::kTrainingBeforeItsEvaluation
+                                 : worker::StartNote::Knows::kTraining;
   if (options.zero_stage != "0") return note;
-  note.offer.version = {.progress = progress, .generation = *state_generation};
+  note.offer.version = {.progress = progress, .generation = *state_generation, .marks = Marks()};
   note.offer.bytes = worker::StateBytes(StateOfAll());
   return note;
 }
@@ -295,8 +189,19 @@ worker::StartNote Session::Implementation::OwnNote() {
 absl::StatusOr<std::vector<worker::StartNote>> Session::Implementation::AskWhoHasState() {
   using Knows = worker::StartNote::Knows;
   if (!context->CanRejoin()) return std::vector<worker::StartNote>();
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<worker::StartNote> notes,
-                          worker::ExchangeStartNotes(*context, OwnNote()));
+  std::vector<worker::StartNote> notes;
+  bool all_are_here = false;
+  while (!all_are_here) {
+    DDPRUN_ASSIGN_OR_RETURN(notes, worker::ExchangeStartNotes(*context, OwnNote()));
+    const auto [first, last] = std::minmax_element(
+        notes.begin(), notes.end(),
+        [](const auto& one, const auto& other) { return one.session < other.session; });
+    all_are_here = first->session == last->session;
+    if (last->session <= session_number) continue;
+    DDPRUN_RETURN_IF_ERROR(GoAlone(last->session));
+    others_have_state = false;
+    return std::vector<worker::StartNote>();
+  }
   Knows most = Knows::kNothing;
   uint64_t fence = 0;
   for (const worker::StartNote& note : notes) {
@@ -342,17 +247,10 @@ absl::Status Session::Implementation::DealOut() {
     DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<ZeroOptimizer> made, make_zero(!others_have_state));
     zero = made.get();
     optimizer = std::move(made);
+    parts.front().optimizer = zero;
   }
   PlanRates();
   return absl::OkStatus();
-}
-
-absl::Status Session::Implementation::MakeDdp(bool equal) {
-  DistributedDataParallelOptions ddp_options = DdpOptions(options);
-  ddp_options.communication_hook = power_sgd;
-  ddp_options.init_sync = !equal;
-  DDPRUN_ASSIGN_OR_RETURN(ddp, DistributedDataParallel::Create(model, *context, ddp_options));
-  return buckets_checkpoint->Apply();
 }
 
 std::unique_ptr<Checkpointer> Session::Implementation::MakeCheckpointer(
@@ -364,7 +262,7 @@ std::unique_ptr<Checkpointer> Session::Implementation::MakeCheckpointer(
                           .sharded = zero != nullptr,
                           .tell_of_none = options.resume_from.empty(),
                           .only = only});
-  for (const auto& [name, extra] : ExtrasOfAll()) result->Add(name, *extra);
+  for (const auto& [name, state] : ExtrasOfAll()) result->Add(name, *state);
   if (power_sgd != nullptr) result->Add("power_sgd", *power_sgd);
   if (average != nullptr) result->Add(*average);
   return result;
@@ -386,16 +284,19 @@ void Session::Implementation::ShowBanner() const {
 }
 
 absl::Status Session::Implementation::BeginMetrics() {
-  if (!options.journal.empty() && context->is_main() && !journal.is_open()) {
+  if (!options.journal.empty() && Speaks() && !journal.is_open()) {
     DDPRUN_ASSIGN_OR_RETURN(journal, worker::Journal::Open(options.journal));
   }
-  if (!std::exchange(has_begun, true)) ShowBanner();
+  if (!std::exchange(has_begun, true) && job == nullptr) ShowBanner();
   const int64_t steps = progress.step + schedule.total_steps - SchedulePlace();
-  DDPRUN_ASSIGN_OR_RETURN(metrics, Metrics::Create(*context, {.output_dir = options.output_dir,
-                                                              .every_steps = worker::kNotifyEvery,
-                                                              .total_steps = steps,
-                                                              .resumed_step = progress.step}));
-  if (ddp != nullptr) metrics->Watch(*ddp);
+  DDPRUN_ASSIGN_OR_RETURN(
+      metrics, Metrics::Create(*context, {.output_dir = job == nullptr ? options.output_dir : "",
+                                          .every_steps = worker::kNotifyEvery,
+                                          .total_steps = steps,
+                                          .resumed_step = progress.step}));
+  for (const worker::SessionPart& part : parts) {
+    if (part.ddp != nullptr) metrics->Watch(*part.ddp);
+  }
   return absl::OkStatus();
 }
 

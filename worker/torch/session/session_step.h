@@ -5,12 +5,16 @@
 
 #include <cstdint>
 #include <cstdio>
+#include <optional>
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/strings/str_cat.h"
 #include "ddprun/checkpointed_state.h"
 #include "ddprun/dataset.h"
+#include "worker/torch/checkpoint/checkpoint_contents.h"
+#include "worker/torch/session/own_states.h"
 
 namespace ddprun::worker {
 
@@ -21,6 +25,9 @@ inline constexpr int64_t kNotifyEvery = 10;
 inline std::string WorkersText(uint32_t count) {
   return absl::StrCat(count, count == 1 ? " worker" : " workers");
 }
+
+// The program calls in a wrong order.
+inline absl::Status Misuse(const std::string& what) { return absl::FailedPreconditionError(what); }
 
 // A line on standard output, at once.
 inline void Print(const std::string& line) {
@@ -41,6 +48,11 @@ struct StepStart {
   int64_t step = 0;
   std::vector<torch::Tensor> buffers;  // copies
   CheckpointedState::Tensors power_sgd;
+  OwnStates::Kept own;
+  bool is_finished = false;
+  // Copies of what only optimizers change, of a step that isn't over when the first of them steps,
+  // or that is made of several passes.
+  std::optional<CheckpointTensors> before_update;
 };
 
 }  // namespace ddprun::worker

@@ -14,15 +14,17 @@ namespace {
 
 // Of 64 bits each, as the host has them: {what it knows, fence, host, there is a version, step,
 // epoch, epoch_samples, generation, bytes, nanoseconds of a step, facts,
-// samples}, then each record's.
-constexpr size_t kNumbers = 12;
+// samples, session, marks}, then each record's.
+constexpr size_t kNumbers = 14;
+// Of ranks that finish an earlier Session alone, the others wait for as long as that takes.
+constexpr absl::Duration kLongest = absl::Hours(24 * 30);
 // {generation, world_size, step, shard, bytes}.
 constexpr size_t kRecordNumbers = 5;
 
 }  // namespace
 
 std::string EncodeStartNote(const StartNote& note) {
-  const auto [progress, generation] = note.offer.version.value_or(StateVersion{});
+  const auto [progress, generation, marks] = note.offer.version.value_or(StateVersion{});
   std::vector<int64_t> numbers = {static_cast<int64_t>(note.knows),
                                   static_cast<int64_t>(note.fence),
                                   note.host,
@@ -34,7 +36,9 @@ std::string EncodeStartNote(const StartNote& note) {
                                   note.offer.bytes,
                                   absl::ToInt64Nanoseconds(note.offer.step_time),
                                   static_cast<int64_t>(note.facts),
-                                  static_cast<int64_t>(note.samples)};
+                                  static_cast<int64_t>(note.samples),
+                                  static_cast<int64_t>(note.session),
+                                  marks};
   for (const RecordKey& key : note.records) {
     numbers.insert(numbers.end(), {static_cast<int64_t>(key.generation), key.world_size, key.step,
                                    key.shard, key.bytes});
@@ -53,6 +57,7 @@ std::optional<StartNote> DecodeStartNote(absl::string_view text) {
   constexpr auto kMost = static_cast<int64_t>(StartNote::Knows::kTrainingBeforeItsEvaluation);
   if (numbers[0] < 0 || numbers[0] > kMost) return std::nullopt;
   StartNote note = {.knows = static_cast<StartNote::Knows>(numbers[0]),
+                    .session = static_cast<uint64_t>(numbers[12]),
                     .fence = static_cast<uint64_t>(numbers[1]),
                     .facts = static_cast<uint64_t>(numbers[10]),
                     .samples = static_cast<uint64_t>(numbers[11]),
@@ -64,7 +69,8 @@ std::optional<StartNote> DecodeStartNote(absl::string_view text) {
   if (numbers[3] != 0) {
     note.offer.version = StateVersion{
         .progress = {.step = numbers[4], .epoch = numbers[5], .epoch_samples = numbers[6]},
-        .generation = static_cast<uint64_t>(numbers[7])};
+        .generation = static_cast<uint64_t>(numbers[7]),
+        .marks = numbers[13]};
   }
   for (size_t i = kNumbers; i < numbers.size(); i += kRecordNumbers) {
     note.records.push_back({.generation = static_cast<uint64_t>(numbers[i]),
@@ -79,11 +85,13 @@ std::optional<StartNote> DecodeStartNote(absl::string_view text) {
 absl::StatusOr<std::vector<StartNote>> ExchangeStartNotes(Context& context, const StartNote& own) {
   if (context.world_size() == 1) return std::vector<StartNote>{own};
   return CatchExceptions([&]() -> absl::StatusOr<std::vector<StartNote>> {
-    const Context::Implementation& place = context.implementation();
+    Context::Implementation& place = context.implementation();
+    const uint64_t earlier = place.starts++;
+    const std::string topic = earlier == 0 ? "start" : absl::StrCat("start/", earlier);
     std::vector<StartNote> notes;
-    for (const std::string& word :
-         GatherWords(*place.store, "start", context.rank(), context.world_size(),
-                     EncodeStartNote(own), place.plan.collective_timeout)) {
+    for (const std::string& word : GatherWords(
+             *place.store, topic, context.rank(), context.world_size(), EncodeStartNote(own),
+             earlier == 0 ? place.plan.collective_timeout : kLongest)) {
       std::optional<StartNote> note = DecodeStartNote(word);
       if (!note.has_value()) {
         return absl::UnavailableError(absl::StrCat(kPeerErrorPrefix, "rank ", notes.size(),

@@ -20,6 +20,7 @@ struct StartNote {
   enum class Knows : uint8_t { kNothing, kTraining, kTrainingBeforeItsEvaluation };
 
   Knows knows = Knows::kNothing;
+  uint64_t session = 1;            // which one of its process, from 1
   uint64_t fence = 0;              // of its checkpoints
   uint64_t facts = 0;              // Fingerprint() of what all must have alike
   uint64_t samples = 0;            // and should
@@ -28,7 +29,7 @@ struct StartNote {
   std::vector<RecordKey> records;  // that it keeps of shares
 };
 
-// By rank. Errors: UNAVAILABLE, "PeerError: …" — a peer is gone.
+// By rank, each time that all call it. Errors: UNAVAILABLE, "PeerError: …" — a peer is gone.
 absl::StatusOr<std::vector<StartNote>> ExchangeStartNotes(Context& context, const StartNote& own);
 
 // As they travel. Pure.

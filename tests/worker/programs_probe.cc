@@ -1,0 +1,307 @@
+// Small programs as users write them, for programs_test.cc. Each writes what it came to to
+// FILE.RANK: names and figures.
+//   programs_probe KIND FILE [OPTION...]
+// SESSION_PROBE_FAULT=N: it kills itself the Nth time that it passes Tick().
+#include <torch/nn/modules.h>
+#include <torch/optim/lbfgs.h>
+#include <torch/types.h>
+
+#include <algorithm>
+#include <csignal>
+#include <cstdlib>
+#include <fstream>
+#include <functional>
+#include <map>
+#include <memory>
+#include <sstream>
+#include <string>
+#include <utility>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "ddprun/any_optimizer.h"
+#include "ddprun/session.h"
+#include "tests/worker/probe_arguments.h"
+#include "tests/worker/session_probe_parts.h"
+
+namespace {
+
+using ddprun::Batch;
+using ddprun::Session;
+using ddprun::SessionOptions;
+using ddprun::Sgd;
+using ddprun::testing::Digest;
+using ddprun::testing::Loss;
+using ddprun::testing::Points;
+using Line = torch::nn::Linear;
+
+int ticks = 0;
+
+void Tick() {
+  const char* fault = std::getenv("SESSION_PROBE_FAULT");
+  int at = 0;
+  ++ticks;
+  if (fault != nullptr && absl::SimpleAtoi(fault, &at) && ticks == at) raise(SIGKILL);
+}
+
+// What a program came to, by name.
+struct Outcome {
+  uint32_t rank = 0;
+  std::ostringstream text;
+
+  template <typename Value>
+  void Note(Session& session, const std::string& name, const Value& value) {
+    rank = session.context().rank();
+    text.precision(6);
+    text << name << " " << value << "\n";
+  }
+};
+
+// Three folds, each with a Session of its own; every third point is held out.
+void KFold(const SessionOptions& options, Outcome& outcome) {
+  for (int64_t fold = 0; fold < 3; ++fold) {
+    Session session(options.Part(absl::StrCat("fold", fold)));
+    const torch::Tensor x = torch::arange(72).to(torch::kFloat).view({-1, 1}) / 64;
+    const torch::Tensor held = torch::arange(fold, 72, 3);
+    const torch::Tensor learned =
+        torch::cat({torch::arange((fold + 1) % 3, 72, 3), torch::arange((fold + 2) % 3, 72, 3)});
+    auto model = session.Prepare(
+        Line(1, 1), Sgd{.momentum = 0.5},
+        ddprun::TensorDataset(x.index_select(0, learned), x.index_select(0, learned) * 3 + 1));
+    double loss = 0;
+    session.EvaluateWith({.name = "held_out", .figure = [&] {
+                            Tick();
+                            const torch::Tensor own = x.index_select(
+                                0, held.index_select(0, session.OwnRows(held.size(0))));
+                            loss = session.SumOverRanks((model(own) - own * 3 - 1).square().sum());
+                            return loss;
+                          }});
+    for (const Batch& batch : session.Batches()) {
+      Tick();
+      session.Backward(Loss(model(batch.inputs), batch));
+      Tick();
+      session.Step();
+      Tick();
+    }
+    outcome.Note(session, absl::StrCat("loss", fold), loss);
+    outcome.Note(session, absl::StrCat("digest", fold), Digest(*model));
+    outcome.Note(session, absl::StrCat("steps", fold), session.step());
+  }
+}
+
+// Generator and critic, each with its optimizer and batch norm.
+void Gan(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential maker(Line(2, 8), torch::nn::BatchNorm1d(8), torch::nn::Tanh(), Line(8, 1));
+  torch::nn::Sequential judge(Line(1, 8), torch::nn::Tanh(), Line(8, 1));
+  auto generator = session.Add("generator", maker, ddprun::AdamW{});
+  auto critic = session.Add("critic", judge, Sgd{.momentum = 0.5});
+  session.LearningRateWith(
+      [](int64_t step) { return 0.05 / (1 + 0.1 * static_cast<double>(step)); });
+  session.Prepare(Points());
+  for (const Batch& batch : session.Batches()) {
+    Tick();
+    const torch::Tensor noise = torch::cat({batch.inputs, batch.inputs.square()}, 1);
+    const torch::Tensor fake = generator(noise);
+    session.Backward((critic(fake.detach()) - critic(batch.targets)).mean().tanh(), critic);
+    Tick();
+    session.Step(critic);
+    Tick();
+    session.Backward(-critic(fake).mean(), generator);
+    Tick();
+    session.Step();
+    Tick();
+  }
+  double sum = 0;
+  for (const auto& module : {maker, judge}) {
+    for (const torch::Tensor& one : module->parameters()) sum += one.abs().sum().item<double>();
+  }
+  outcome.Note(session, "sum", sum);
+  outcome.Note(session, "steps", session.step());
+}
+
+// Stops when the loss hasn't been better for two evaluations; counts in the loop, too.
+void EarlyStop(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  int patience = 0;
+  double best = 1e9;
+  std::vector<double> losses;
+  std::vector<int64_t> steps;
+  std::string word = "none";
+  session.Add("patience", patience);
+  session.Add("best", best);
+  session.Add("losses", losses);
+  session.Add("steps", steps);
+  session.Add("word", word);
+  auto model = session.Prepare(Line(1, 1), Sgd{.momentum = 0.5}, Points());
+  session.EvaluateWith(
+      {.name = "loss", .figure = [&] {
+         Tick();
+         const torch::Tensor x = session.OwnRows(8).to(torch::kFloat).view({-1, 1});
+         const double loss = session.SumOverRanks((model(x) - x).abs().sum());
+         Tick();
+         losses.push_back(loss);
+         patience = loss < best ? 0 : patience + 1;
+         best = std::min(best, loss);
+         word = absl::StrCat("at", session.step());
+         if (patience == 2) session.StopTraining();
+         return loss;
+       }});
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    Tick();
+    session.Step();
+    steps.push_back(session.step());  // also where the step is going to be done again
+    Tick();
+  }
+  outcome.Note(session, "steps", session.step());
+  outcome.Note(session, "patience", patience);
+  outcome.Note(session, "counted", steps.size());
+  outcome.Note(session, "last_counted", steps.back());
+  outcome.Note(session, "word", word);
+  for (size_t i = 0; i < losses.size(); ++i) {
+    outcome.Note(session, absl::StrCat("loss", i), losses[i]);
+  }
+}
+
+void Lbfgs(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential net(Line(1, 4), torch::nn::Tanh(), Line(4, 1));
+  auto model =
+      session.Prepare(net,
+                      ddprun::OptimizerOf<torch::optim::LBFGS>(
+                          torch::optim::LBFGSOptions().max_iter(4).line_search_fn("strong_wolfe")),
+                      Points());
+  for ([[maybe_unused]] const Batch& batch : session.Batches()) {
+    session.Step([&](const Batch& of) {
+      Tick();
+      return Loss(model(of.inputs), of);
+    });
+    Tick();
+  }
+  double sum = 0;
+  for (const torch::Tensor& one : net->parameters()) sum += one.abs().sum().item<double>();
+  outcome.Note(session, "sum", sum);
+  outcome.Note(session, "steps", session.step());
+}
+
+struct LionOptions : torch::optim::OptimizerCloneableOptions<LionOptions> {
+  LionOptions(double rate_in = 1e-3) : rate(rate_in) {}  // NOLINT: torch::optim::serialize's
+  double rate;
+  double get_lr() const override { return rate; }
+  void set_lr(const double lr) override { rate = lr; }
+  void serialize(torch::serialize::OutputArchive& to) const override { to.write("lr", rate); }
+  void serialize(torch::serialize::InputArchive& from) override {
+    c10::IValue value;
+    from.read("lr", value);
+    rate = value.toDouble();
+  }
+};
+
+struct LionState : torch::optim::OptimizerCloneableParamState<LionState> {
+  torch::Tensor average;
+  void serialize(torch::serialize::OutputArchive& to) const override {
+    to.write("average", average);
+  }
+  void serialize(torch::serialize::InputArchive& from) override { from.read("average", average); }
+};
+
+// Its state is lost without the other class.
+class ForgetfulLion : public torch::optim::Optimizer {
+ public:
+  ForgetfulLion(const std::vector<torch::optim::OptimizerParamGroup>& groups,
+                const LionOptions& options)
+      : Optimizer(groups, std::make_unique<LionOptions>(options)) {}
+
+  torch::Tensor step(LossClosure /*closure*/) override {
+    const torch::NoGradGuard no_grad;
+    for (auto& group : param_groups()) {
+      for (torch::Tensor& parameter : group.params()) {
+        std::unique_ptr<torch::optim::OptimizerParamState>& kept =
+            state()[parameter.unsafeGetTensorImpl()];
+        if (kept == nullptr) {
+          auto fresh = std::make_unique<LionState>();
+          fresh->average = torch::zeros_like(parameter);
+          kept = std::move(fresh);
+        }
+        torch::Tensor& average = static_cast<LionState&>(*kept).average;
+        const torch::Tensor update = (average * 0.9 + parameter.grad() * 0.1).sign();
+        parameter.add_(update, -group.options().get_lr());
+        average.mul_(0.99).add_(parameter.grad(), 0.01);
+      }
+    }
+    return {};
+  }
+};
+
+class Lion : public ForgetfulLion {
+ public:
+  using ForgetfulLion::ForgetfulLion;
+  void save(torch::serialize::OutputArchive& to) const override {
+    torch::optim::serialize<LionState, LionOptions>(to, *this);
+  }
+  void load(torch::serialize::InputArchive& from) override {
+    torch::optim::serialize<LionState, LionOptions>(from, *this);
+  }
+};
+
+template <typename Kind>
+void TrainWithLion(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  Line line(1, 1);
+  auto model = session.Prepare(line, ddprun::OptimizerOf<Kind>(LionOptions()), Points());
+  for (const Batch& batch : session.Batches()) {
+    Tick();
+    session.Backward(Loss(model(batch.inputs), batch));
+    Tick();
+    session.Step();
+  }
+  outcome.Note(session, "digest", Digest(*line));
+  outcome.Note(session, "steps", session.step());
+}
+
+// The second one would go on from the first one's checkpoints.
+void SameFolder(const SessionOptions& options, Outcome& /*outcome*/) {
+  for (int i = 0; i < 2; ++i) {
+    Session session(options);
+    auto model = session.Prepare(Line(1, 1), Sgd{}, Points());
+    for (const Batch& batch : session.Batches()) {
+      session.Backward(Loss(model(batch.inputs), batch));
+      session.Step();
+    }
+  }
+}
+
+void Nested(const SessionOptions& options, Outcome& /*outcome*/) {
+  Session session(options.Part("outer"));
+  Session inner(options.Part("inner"));
+}
+
+}  // namespace
+
+int main(int argc, char** argv) {
+  ddprun::testing::ProbeArguments arguments(argc, argv);
+  const std::map<std::string, void (*)(const SessionOptions&, Outcome&)> programs = {
+      {"kfold", &KFold},
+      {"gan", &Gan},
+      {"early_stop", &EarlyStop},
+      {"lbfgs", &Lbfgs},
+      {"lion", &TrainWithLion<Lion>},
+      {"forgetful", &TrainWithLion<ForgetfulLion>},
+      {"same_folder", &SameFolder},
+      {"nested", &Nested}};
+  const auto program = programs.find(arguments.argc() > 2 ? arguments.argv()[1] : "");
+  if (program == programs.end()) return 2;
+  const std::string file = arguments.argv()[2];
+  return ddprun::testing::EndProbe(ddprun::RunSessions(
+      arguments.argc() - 2, arguments.argv() + 2,
+      {.name = "programs_probe",
+       .training = {.epochs = 2, .batch_size = 4, .learning_rate = 0.25, .backend = "gloo"}},
+      [&](const SessionOptions& options) {
+        Outcome outcome;
+        program->second(options, outcome);
+        std::ofstream(absl::StrCat(file, ".", outcome.rank))
+            << outcome.text.str() << "ticks " << ticks << "\n";
+      }));
+}

@@ -1,0 +1,156 @@
+// Programs of more than one model, one Session or one number of state: each is killed ten times, at
+// moments from its first step to its last one, and ends as one that nothing befell.
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <cmath>
+#include <csignal>
+#include <map>
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "tests/worker/in_process_restart.h"
+
+namespace ddprun::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+constexpr int kKills = 10;
+
+// NaN: it is none.
+double Number(const std::string& text) {
+  double number = 0;
+  return absl::SimpleAtod(text, &number) ? number : std::nan("");
+}
+
+class ProgramsTest : public InProcessRestartTest {
+ protected:
+  ProgramsTest() { program_ = "programs_probe"; }
+
+  // Each training has a folder of its own, unless `saves` is false.
+  std::vector<std::string> Folder(int run, bool saves) const {
+    if (!saves) return {};
+    return {"--output_dir", directory_.File("out" + std::to_string(run)), "--checkpoint_every",
+            "3"};
+  }
+
+  // Figures to 2e-6, the rest by the letter.
+  static void ExpectAlike(std::map<std::string, std::string> seen,
+                          std::map<std::string, std::string> expected, const std::string& when) {
+    for (auto* one : {&seen, &expected}) {
+      one->erase("ticks");
+      EXPECT_FALSE(one->empty()) << when;
+    }
+    for (const auto& [name, value] : expected) {
+      if (value.find('.') == std::string::npos && value.find('e') == std::string::npos) {
+        EXPECT_EQ(seen[name], value) << when << ": " << name;
+      } else {
+        const double figure = Number(value);
+        EXPECT_NEAR(Number(seen[name]), figure, 2e-6 + 2e-5 * std::abs(figure))
+            << when << ": " << name;
+      }
+    }
+  }
+
+  void KillTenTimes(const std::string& kind, bool saves,
+                    const std::vector<std::string>& more = {}) {
+    what_ = kind;
+    const auto options = [&](int run) {
+      std::vector<std::string> all = Folder(run, saves);
+      all.insert(all.end(), more.begin(), more.end());
+      return all;
+    };
+    const auto expected = Undisturbed(options(0));
+    const int ticks = static_cast<int>(Number(expected[1].at("ticks")));
+    for (int kill = 1; kill <= kKills; ++kill) {
+      const std::string at = std::to_string(1 + (ticks - 1) * kill / (kKills + 1));
+      const std::string when = kind + ", killed at " + at + " of " + std::to_string(ticks);
+      const auto [survivor, successor] = ReplaceRankOne(at, options(kill));
+      EXPECT_EQ(survivor.Wait(), 0) << when << Output(0, 1);
+      EXPECT_EQ(successor.Wait(), 0) << when << Output(1, 2);
+      for (const uint32_t rank : {0, 1}) {
+        ExpectAlike(Seen(rank), expected[rank], when + ", rank " + std::to_string(rank));
+      }
+      if (::testing::Test::HasFailure()) return;
+      agent_->EndGeneration("it is done");
+      agent_->BeginGeneration(1, 2);
+    }
+  }
+
+  // The text with which both ranks of a wrong program end.
+  void ExpectRefused(const std::string& kind, const std::string& text,
+                     const std::vector<std::string>& options = {}) {
+    what_ = kind;
+    Process& one = Start(0, 2, 1, "", options);
+    Process& other = Start(1, 2, 1, "", options);
+    EXPECT_EQ(one.Wait(), 1);
+    EXPECT_EQ(other.Wait(), 1);
+    EXPECT_THAT(Output(0, 1), HasSubstr(text));
+  }
+};
+
+TEST_F(ProgramsTest, KFold) { KillTenTimes("kfold", /*saves=*/true); }
+
+// What nobody has saved the new worker trains again, while the other one waits.
+TEST_F(ProgramsTest, KFoldWithoutCheckpoints) { KillTenTimes("kfold", /*saves=*/false); }
+
+// All are started anew, and come by the folds that are done.
+TEST_F(ProgramsTest, KFoldResumes) {
+  what_ = "kfold";
+  const auto expected = Undisturbed(Folder(0, true));
+  Process& first = Start(0, 2, 1, "60", Folder(1, true));
+  Process& second = Start(1, 2, 1, "60", Folder(1, true));
+  EXPECT_EQ(first.Wait(), -SIGKILL);
+  EXPECT_EQ(second.Wait(), -SIGKILL);
+  agent_->EndGeneration("all were killed");
+  agent_->BeginGeneration(2, 2);
+  Process& third = Start(0, 2, 2, "", Folder(1, true));
+  Process& fourth = Start(1, 2, 2, "", Folder(1, true));
+  EXPECT_EQ(third.Wait(), 0) << Output(0, 2);
+  EXPECT_EQ(fourth.Wait(), 0) << Output(1, 2);
+  EXPECT_THAT(Output(0, 2), HasSubstr("nothing to do"));
+  for (const uint32_t rank : {0, 1}) ExpectAlike(Seen(rank), expected[rank], "resumed");
+}
+
+TEST_F(ProgramsTest, Gan) { KillTenTimes("gan", /*saves=*/false); }
+
+TEST_F(ProgramsTest, EarlyStop) {
+  KillTenTimes("early_stop", /*saves=*/true, {"--epochs", "30"});
+  EXPECT_LT(Number(Seen(0)["steps"]), 30 * 8) << "it stopped by itself";
+}
+
+TEST_F(ProgramsTest, Lbfgs) { KillTenTimes("lbfgs", /*saves=*/true, {"--learning_rate", "0.5"}); }
+
+TEST_F(ProgramsTest, OwnOptimizer) {
+  KillTenTimes("lion", /*saves=*/true, {"--learning_rate", "0.01"});
+}
+
+// At the start, and not at the first checkpoint.
+TEST_F(ProgramsTest, AnOptimizerThatSavesNothing) {
+  ExpectRefused("forgetful", "ForgetfulLion can't be saved: its save() writes nothing");
+}
+
+TEST_F(ProgramsTest, OptionsThatDontFitAnOptimizer) {
+  ExpectRefused("lion", "shares out the state of AdamW and Sgd", {"--zero_stage", "1"});
+  agent_->EndGeneration("it is done");
+  agent_->BeginGeneration(1, 2);
+  ExpectRefused("lion", "a weight decay of the training or of a group has no effect on",
+                {"--weight_decay", "0.1"});
+}
+
+TEST_F(ProgramsTest, OptionsThatDontFitSeveralModules) {
+  ExpectRefused("gan", "--zero_stage 2 trains one module", {"--zero_stage", "2"});
+}
+
+TEST_F(ProgramsTest, TwoSessionsOfOneFolder) {
+  ExpectRefused("same_folder", "both keep checkpoints in", Folder(0, true));
+}
+
+TEST_F(ProgramsTest, TwoSessionsAtOnce) {
+  ExpectRefused("nested", "a Session was made while another one of this process is there");
+}
+
+}  // namespace
+}  // namespace ddprun::testing

@@ -1,0 +1,51 @@
+#ifndef DDPRUN_WORKER_INCLUDE_DDPRUN_SESSION_MODEL_H_
+#define DDPRUN_WORKER_INCLUDE_DDPRUN_SESSION_MODEL_H_
+
+#include <torch/nn/pimpl.h>
+
+#include <cstddef>
+#include <memory>
+#include <utility>
+
+namespace ddprun {
+
+class Session;
+
+// A module as the Session trains it: call it where the module would be called, with what its
+// forward() takes. Inside a batch that goes through DistributedDataParallel; outside, as in an
+// evaluation, it is a plain call. The forward() returns a tensor or a vector of tensors.
+template <typename Impl>
+class SessionModel {
+ public:
+  SessionModel(Session& session, std::shared_ptr<Impl> module, size_t part)
+      : session_(&session), module_(std::move(module)), part_(part) {}
+
+  template <typename... Arguments>
+  auto operator()(Arguments&&... arguments) const;
+  // The module itself, for anything but its forward().
+  Impl* operator->() const { return module_.get(); }
+  Impl& operator*() const { return *module_; }
+  size_t part() const { return part_; }  // which module of the Session
+
+ private:
+  Session* session_;
+  std::shared_ptr<Impl> module_;
+  size_t part_;
+};
+
+// Of a module in its holder (TORCH_MODULE), or by its pointer.
+template <typename Impl>
+std::shared_ptr<Impl> PointerTo(const torch::nn::ModuleHolder<Impl>& module) {
+  return module.ptr();
+}
+template <typename Impl>
+std::shared_ptr<Impl> PointerTo(const std::shared_ptr<Impl>& module) {
+  return module;
+}
+template <typename Module>
+using SessionModelOf =
+    SessionModel<typename decltype(PointerTo(std::declval<const Module&>()))::element_type>;
+
+}  // namespace ddprun
+
+#endif  // DDPRUN_WORKER_INCLUDE_DDPRUN_SESSION_MODEL_H_

@@ -1,0 +1,43 @@
+#ifndef DDPRUN_WORKER_TORCH_SESSION_SESSION_PART_H_
+#define DDPRUN_WORKER_TORCH_SESSION_SESSION_PART_H_
+
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
+#include <memory>
+#include <optional>
+#include <string>
+#include <vector>
+
+#include "ddprun/distributed_data_parallel.h"
+#include "ddprun/learning_rate.h"
+#include "ddprun/optimizer_kind.h"
+#include "worker/torch/session/buckets_checkpoint.h"
+#include "worker/torch/session/optimizer_steps.h"
+
+namespace ddprun::worker {
+
+// One module of a Session and what trains it. Most have one, without a name; of several, as a
+// GAN's, each is averaged over the ranks and stepped for itself.
+struct SessionPart {
+  std::string name;  // "" = the only one
+  std::shared_ptr<torch::nn::Module> module;
+  OptimizerKind kind;
+  std::vector<ParameterGroup> groups;
+  torch::optim::Optimizer* optimizer = nullptr;  // the Session's, or one of its set
+  std::vector<double> rate_factors;              // of the schedule's peak, by its groups
+  std::optional<GroupLearningRates> rates;
+  std::unique_ptr<DistributedDataParallel> ddp;  // null with zero_stage 2 and up
+  std::unique_ptr<BucketsCheckpoint> buckets;    // of `ddp`, from Prepare on
+  OptimizerSteps steps;
+
+  // Of the current batch.
+  bool forward_called = false;
+  bool has_gradients = false;  // of it, or of earlier passes of its step, that no step has used
+  bool backward_done = false;  // since its last step
+  std::unique_ptr<DistributedDataParallel::NoSync> no_sync;  // not of the step's last pass
+};
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_SESSION_SESSION_PART_H_
