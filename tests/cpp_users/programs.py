@@ -16,7 +16,8 @@ import bed  # noqa: E402
 FOLDER = os.path.join(os.path.dirname(os.path.abspath(__file__)), "programs")
 GLOBAL_BATCH = 12
 # What a Session's program is run with, unless its head says otherwise. The journal goes to the pipe that the test reads.
-OF_SESSION = "--batch_size %batch --epochs 12 --checkpoint_every 10 --output_dir %out --journal /dev/stdout"
+# 160 steps: a worker may be three pipes of lines (37 each) ahead of the test when the second kill is decided.
+OF_SESSION = "--batch_size %batch --epochs 20 --checkpoint_every 10 --output_dir %out --journal /dev/stdout"
 # Who is killed later than in that step has a checkpoint to go on from.
 FIRST_SAVED = 10
 # Lines of steps that a worker may be ahead of the test, which decides by them whom it kills when: this many bytes.

@@ -115,7 +115,6 @@ struct Fault {
   int64_t step = -1;  // none
   std::string moment;
   int signal = 0;
-
   static Fault Read() {
     Fault fault;
     const char* text = std::getenv("SESSION_PROBE_FAULT");
@@ -346,7 +345,6 @@ struct Odd : torch::nn::Module {
     const torch::Tensor nothing = torch::zeros({}, torch::kBool);
     return line(x) + torch::where(nothing, never.sum(), 0) + torch::where(nothing, spare.sum(), 0);
   }
-
   Line line = Line(1, 1);
   torch::Tensor never;
   torch::Tensor spare;
@@ -443,7 +441,6 @@ void Misuse(Session& session, std::ofstream& out) {
   wrong("second_prepare", [&] { session.Prepare(Line(1, 1), Sgd(), Points()); });
   wrong("backward_outside", [&] { session.Backward(torch::ones({})); });
   wrong("step_outside", [&] { session.Step(); });
-
   auto batch = session.Batches().begin();
   wrong("early_step", [&] { session.Step(); });
   wrong("bypassed", [&] { session.Backward(Loss(line->forward(batch->inputs), *batch)); });
@@ -472,8 +469,7 @@ int main(int argc, char** argv) {
     std::fputs("see the head of session_probe.cc for its arguments\n", stderr);
     return 2;
   }
-  const std::string what = arguments.argv()[1];
-  const std::string file = arguments.argv()[2];
+  const std::string what = arguments.argv()[1], file = arguments.argv()[2];
   return ddprun::testing::EndProbe(ddprun::RunSession(
       arguments.argc() - 2, arguments.argv() + 2,
       {.name = "session_probe",

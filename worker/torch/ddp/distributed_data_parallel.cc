@@ -357,7 +357,8 @@ void DistributedDataParallel::ZeroGrad() {
 absl::StatusOr<bool> DistributedDataParallel::FinishStep() {
   Implementation& ddp = *implementation_;
   return worker::CatchExceptions([&]() -> absl::StatusOr<bool> {
-    bool changed = ddp.reducer->rebuild_buckets();
+    bool changed = false;
+    WithoutPythonsWords(ddp, [&] { changed = ddp.reducer->rebuild_buckets(); });
     if (!std::exchange(ddp.has_finished_step, true)) changed = true;
     // A parameter may have had its first gradient.
     if (ddp.options.find_unused_parameters && ddp.options.gradient_as_bucket_view) changed = true;
