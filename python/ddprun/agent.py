@@ -105,13 +105,13 @@ class Agent:
             raise RpcError(grpc_channel.INTERNAL, f"the agent's assignment contradicts itself: {place}")
         return place
 
-    def await_generation_end(self, generation):
+    def await_generation_end(self, generation, on_sent=None):
         """Waits for the end of a generation that this worker takes part in; returns why it ended.
 
-        From the call on, the worker isn't stopped at that end, but goes on in its process (docs/PROTOCOL.md, W10).
+        on_sent: is called when the agent is being told. From the call on, the worker isn't stopped at that end, but goes on in its process (docs/PROTOCOL.md, W10).
         RpcError: ABORTED: the job is over; FAILED_PRECONDITION: the worker is being stopped already.
         """
-        reply = self._call("AwaitGenerationEnd", _field(1, self._local_rank) + _field(2, generation), None)
+        reply = self._call("AwaitGenerationEnd", _field(1, self._local_rank) + _field(2, generation), None, on_sent)
         return b"".join(value for number, value in reply if number == 1).decode("utf-8", "replace")
 
     def store(self, generation):
@@ -122,10 +122,11 @@ class Agent:
         request = _field(1, generation) + _field(2, self._run_id) + _field(number, operation)
         return self._call("Store", request, seconds)
 
-    def _call(self, method, request, seconds):
+    def _call(self, method, request, seconds, on_sent=None):
         channel = self._channel()
         try:
-            return _fields(channel.call(_SERVICE + method, request, None if seconds is None else seconds + _MARGIN))
+            deadline = None if seconds is None else seconds + _MARGIN
+            return _fields(channel.call(_SERVICE + method, request, deadline, on_sent))
         except RpcError as error:
             raise RpcError(error.code, f"{method} at the agent '{self._path}' failed: {error.text}") from None
         except (ValueError, IndexError) as error:

@@ -180,10 +180,11 @@ class Channel:
         except OSError:
             return False
 
-    def call(self, method, message, seconds=None):
+    def call(self, method, message, seconds=None, on_sent=None):
         """Sends a message and returns the reply's bytes.
 
-        method: "/package.Service/Method". seconds: the server's deadline, and this side's, 5 s later; None = none.
+        method: "/package.Service/Method". seconds: the server's deadline, and this side's, 5 s later; None = none. on_sent: is
+        called when the message is on its way.
         RpcError: the server's status; UNAVAILABLE: the connection has ended; DEADLINE_EXCEEDED: the server did not answer in time;
         INTERNAL: what it sent is no gRPC; CANCELLED: close(). After any but the server's own the channel is of no more use.
         """
@@ -194,6 +195,8 @@ class Channel:
             self._socket.settimeout(None if seconds is None else seconds + 5)
             self._socket.sendall(_frame(_HEADERS, _END_HEADERS, self._call.stream, _request_headers(method, seconds)))
             self._send(b"\0" + struct.pack(">I", len(message)) + message)
+            if on_sent is not None:
+                on_sent()
             while not self._call.has_ended:
                 self._receive()
             return self._call.result()

@@ -172,6 +172,15 @@ class Recoveries(ElasticCase):
         self.assertIn("ValueError: step 20", agent.text())
 
 
+    def test_the_job_ends_with_an_error_of_the_programs_own(self):
+        """Where no restart is left; the others don't add words of theirs."""
+        agent, journal, _ = self.start(env={"ELASTIC_RAISES": "1:1:20"})
+        self.assert_status(1, agent, PATIENCE)
+        self.assertIn("error: the job failed: worker rank 1", agent.text())
+        self.assertIn("ValueError: step 20", agent.text())
+        self.assertNotIn("JobOver", agent.text())
+
+
 class Nodes(ElasticCase):
     """Two nodes on one machine's loopback, of two workers each; the second one joins later, and is lost."""
 

@@ -51,7 +51,6 @@ _POINT_TO_POINT = ("send", "recv", "recv_anysource")
 _FORGOTTEN_SECONDS = 1.0
 _SLICE = timedelta(seconds=0.5)
 _YEAR = timedelta(days=365)
-_MANY_WORKS = 64
 
 
 def missing_parts():
@@ -147,9 +146,7 @@ class _Backend:
         inner = getattr(self.inner, name)(*arguments, **named)
         if inner is None or name in _POINT_TO_POINT:
             return inner
-        if len(self._works) >= _MANY_WORKS:
-            self._works = self._under_way()
-        self._works.append((inner, arguments[0] if arguments else []))
+        self._works = [*self._under_way(), (inner, arguments[0] if arguments else [])]
         self._check()  # again: one that began while the sockets were shut down may be forgotten, too
         return _Work(inner, self)
 

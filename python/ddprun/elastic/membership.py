@@ -23,10 +23,11 @@ import threading
 from ddprun import grpc_channel
 from ddprun.agent import Agent, RpcError
 from ddprun.elastic.groups import Over, groups, register
-from ddprun.elastic.store import AgentStore, PeerError
+from ddprun.elastic.store import AgentStore, JobOver
 
 # The agent answers each in so long, and is asked again.
 _ASK_SECONDS = 600.0
+_SIGNAL_SECONDS = 60.0
 _KEPT, _NEW = b"kept", b"new"
 
 
@@ -70,14 +71,15 @@ class Membership:
         """From now on this process goes on when its generation ends."""
         if self._watched != self.generation:
             self._watched = self.generation
-            threading.Thread(target=self._await_end, args=(groups.over, self.generation), name="ddprun generation",
+            told = threading.Event()
+            threading.Thread(target=self._await_end, args=(groups.over, self.generation, told), name="ddprun generation",
                              daemon=True).start()
+            told.wait()  # a thread may get its first turn when a hundred steps are done, and a peer is lost
 
     def rejoin(self, note):
         """Takes its place in the next generation if this one is over, meets the others, and has the groups made anew.
 
-        note: bytes. Returns everybody's notes, by rank. PeerError: the generation has ended again: once more. RpcError, or another
-        error: for good.
+        note: bytes. Returns everybody's notes, by rank. PeerError: the generation has ended again: once more. JobOver: for good.
         """
         if self.over.why:
             self._take_place()
@@ -93,7 +95,9 @@ class Membership:
     def _take_place(self):
         self.over.wait(lambda over: over.place is not None or over.fatal)
         if self.over.fatal:
-            raise RuntimeError(f"the job doesn't go on with this process: {self.over.why}")
+            # The agent's signal ends this process, and says why; a traceback beside it would only be in the way.
+            self.over.wait(lambda over: False, _SIGNAL_SECONDS)
+            raise JobOver(f"the job doesn't go on with this process: {self.over.why}")
         place = self.over.place
         place.export()
         self.generation, self.rank, self.size = place.generation, place.rank, place.world_size
@@ -107,18 +111,21 @@ class Membership:
         names = [f"ddprun/hello{rank}" for rank in range(self.size)]
         return groups.store.gather(names[self.rank], what, names)
 
-    def _await_end(self, over, generation):
+    def _await_end(self, over, generation, told):
         try:
-            over.tell(self._agent.await_generation_end(generation))
+            over.tell(self._agent.await_generation_end(generation, told.set))
             while over.place is None:
                 try:
                     over.follow(self._agent.assignment(generation, _ASK_SECONDS))
                 except RpcError as error:
                     if error.code != grpc_channel.DEADLINE_EXCEEDED:
                         raise
-        except RpcError as error:
-            # The job is over, this process is being stopped already, or the agent has gone, which ends its workers.
-            over.tell(error.text, fatal=True)
+        except Exception as error:
+            # The job is over, this process is being stopped already, or the agent has gone, which ends its workers. Whatever
+            # else it is: who waits for this thread must hear of it.
+            over.tell(str(error), fatal=True)
+        finally:
+            told.set()
 
 
 def say(text):

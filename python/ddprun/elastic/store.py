@@ -11,6 +11,10 @@ class PeerError(RuntimeError):
     """A peer is lost, or the generation is over: not this rank's fault."""
 
 
+class JobOver(Exception):
+    """The job is over, or goes on without this process. Not a RuntimeError: nothing is tried again."""
+
+
 class AgentStore(dist.Store):
     """A dist.Store over the agent's unix socket.
 
