@@ -4,6 +4,7 @@
 import json
 import math
 import os
+import re
 import struct
 import subprocess
 import unittest
@@ -35,9 +36,10 @@ def apart(one, other):
 
 
 def saved(folder, ending, kind):
-    """The numbers that tensors with that end of their name have, in the files of a checkpoint; `kind`: struct's."""
+    """The numbers that tensors with that end of their name have, in the files of the newest checkpoint; `kind`: struct's."""
     numbers = set()
-    for name in os.listdir(folder):
+    step_of = {name: int(re.search(r"-s(\d+)", name).group(1)) for name in os.listdir(folder) if name.endswith(".safetensors")}
+    for name in (name for name, step in step_of.items() if step == max(step_of.values())):
         with open(os.path.join(folder, name), "rb") as source:
             size, = struct.unpack("<Q", source.read(8))
             for tensor, place in json.loads(source.read(size)).items():
