@@ -28,6 +28,7 @@ from ddprun.elastic.store import PeerError
 
 __all__ = ["ElasticSampler", "PeerError", "Session", "init_process_group"]
 
+_TORCH = (2, 11)
 _membership = None
 
 
@@ -53,6 +54,9 @@ def init_process_group(backend=None, timeout=timedelta(minutes=30), **named):
 
 def _obstacle(backend, named):
     """Why the group can't outlive a failure; "" = it can."""
+    if tuple(int(one) for one in torch.__version__.split(".")[:2]) < _TORCH:
+        # 2.4 waits in C++ for a work of Python's without asking it; those between were not tried.
+        return f"torch {torch.__version__} is older than {'.'.join(map(str, _TORCH))}"
     missing = [*_groups.missing_parts(), *_reducer.missing_parts()]
     if missing:
         return f"torch {torch.__version__} lacks {', '.join(missing)}"
