@@ -119,7 +119,7 @@ class Kills(ElasticCase):
 
     def test_collectives_of_its_own_in_steps_and_between_epochs(self):
         """Where one breaks after the update, the step that is done again tells the loss after it."""
-        self.check("with", "evaluate", losses=False)
+        self.check("with", "evaluate", "halves", losses=False)
 
 
 class Recoveries(ElasticCase):

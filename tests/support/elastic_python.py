@@ -2,7 +2,8 @@
 
 Each rank appends a line of JSON for each step that it has done, and at the end one with a digest of all that a Session keeps.
 Forms: accumulate, scaler, gan, closure, workers (of the DataLoader), with (session.step()), lonely (no init_process_group of
-ddprun's), narrow (a global batch that divides unevenly), evaluate (a collective of the program's own after each epoch).
+ddprun's), narrow (a global batch that divides unevenly), evaluate (a collective of the program's own after each epoch),
+halves (with `with`: one in a group of some ranks).
 """
 
 import contextlib
@@ -64,6 +65,7 @@ class Training:
         self.steps, self.forms = steps, set(forms)
         torch.manual_seed(7 + int(os.environ["RANK"]))
         (dist if "lonely" in forms else elastic).init_process_group("gloo")
+        self.halves = [dist.new_group(ranks) for ranks in ([0, 1], [2])] if "halves" in forms else []
         torch.manual_seed(3)
         self.model = DistributedDataParallel(network(1))
         self.critic = DistributedDataParallel(network(16)) if "gan" in forms else None
@@ -120,6 +122,11 @@ class Training:
             total = torch.ones(1)
             dist.all_reduce(total)
             assert total.item() == dist.get_world_size()
+        if self.halves:
+            half = self.halves[dist.get_rank() // 2]
+            total = torch.ones(1)
+            dist.all_reduce(total, group=half)
+            assert total.item() == dist.get_world_size(half)
         place = f"{os.environ.get('DDPRUN_GENERATION')}:{dist.get_rank()}:{self.session.step_number}"
         if os.environ.get("ELASTIC_RAISES") == place:
             raise ValueError(f"step {self.session.step_number}")

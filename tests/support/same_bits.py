@@ -138,7 +138,7 @@ class BitsTraining(LiveTraining):
 
 
 def bits_of(training, disturb):
-    """What a training comes to that `disturb` is done to. Errors: Wrong, TimelineError, with the story printed."""
+    """The result of a training that `disturb` has disturbed. Errors: Wrong, TimelineError, with the story printed."""
     try:
         training.start()
         disturb(training)

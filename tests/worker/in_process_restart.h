@@ -137,7 +137,7 @@ class InProcessRestartTest : public ::testing::Test {
     EXPECT_EQ(Seen(0)["parameters"], Seen(1)["parameters"]);
   }
 
-  // What the same training comes to when nothing happens, by rank.
+  // The results of the same training when nothing happens, by rank.
   std::vector<std::map<std::string, std::string>> Undisturbed(
       const std::vector<std::string>& options) {
     Process& one = Start(0, 2, 1, "", options);

@@ -103,7 +103,7 @@ class SameBits(unittest.TestCase):
                 self.assertIn("/model.0.weight", differ)
 
     def test_twin_with_numbers_of_its_own(self):
-        """Whoever is new changes its samples as nobody else would."""
+        """A new worker augments its samples with noise of its own."""
         options = ("--zero_stage", "0", "--backend", "auto", *SURVIVE)
         differ, _ = self.difference(options, kill(1), ("--data", "own"))
         self.assertIn("/model.0.weight", differ)

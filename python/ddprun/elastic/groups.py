@@ -221,7 +221,8 @@ class Over:
             self._lock.notify_all()
 
     def wait(self, condition, seconds=None):
-        """Until condition(self), or for so long; whether it holds. Whoever changes what it looks at calls wake()."""
+        """Waits until condition(self) holds, or for so many seconds, and returns whether it holds. A thread that changes what the
+        condition reads calls wake()."""
         with self._lock:
             return self._lock.wait_for(lambda: condition(self), seconds)
 
@@ -261,10 +262,11 @@ class _StandIn:
 class _Group(dist.ProcessGroup):
     """A group for good; `backend` is that of the generation."""
 
-    def __init__(self, rank, size, name):
+    def __init__(self, rank, size, key):
+        """key: what tells it from others, on all its ranks alike."""
         super().__init__(rank, size)
-        self.backend = None
-        self._rank, self._size, self._name = rank, size, name
+        self.backend, self.key = None, key
+        self._rank, self._size, self._name = rank, size, key
 
     def place(self, rank, size):
         self._rank, self._size = rank, size
@@ -321,9 +323,6 @@ class Groups:
         self.store = None    # the AgentStore
         self.timeout = timedelta(minutes=30)
 
-    def __len__(self):
-        return len(self._all)
-
     def gave_up(self):
         """Whether a collective that seemed to end didn't."""
         return any(group.backend.gave_up for group, _ in self._all)
@@ -331,43 +330,39 @@ class Groups:
     def create(self, options, _):
         """As torch asks for a backend."""
         rank, size = options.group_rank, options.group_size
-        group = _Group(rank, size, str(options.group_id))
-        self._all.append((group, list(options.global_ranks_in_group)))
+        ranks = list(options.global_ranks_in_group)
+        # A rank makes only the groups that it is in: their place among its own is not the same on all ranks, name and ranks are.
+        group = _Group(rank, size, f"{options.group_id}/{','.join(map(str, ranks))}" if self._all else "all")
+        self._all.append((group, ranks))
         if self.stands_in:
             make = getattr(c10d.FakeProcessGroup, "_create_internal", c10d.FakeProcessGroup)
             group.backend = _StandIn(make(rank, size))
         else:
-            group.backend = self._connect(len(self._all) - 1, rank, size)
+            group.backend = self._connect(group)
         return group
 
     def reform(self, rank, size):
         """Puts new backends under all groups. The group of all may have another size.
 
-        PeerError: the generation ended meanwhile, or a group of some ranks does not fit into it.
+        PeerError: the generation ended meanwhile. RuntimeError: a group of some ranks does not fit into it.
         """
         for number, (group, ranks) in enumerate(self._all):
-            if ranks and len(ranks) == group.size() and ranks != list(range(len(ranks))) and max(ranks) >= size:
-                raise PeerError(f"the job has {size} ranks, and a group is of ranks {ranks}")
+            if number > 0 and (max(ranks) >= size or rank not in ranks):
+                raise RuntimeError(f"this is rank {rank} of {size} now, and has a group of ranks {ranks}")
             group.backend.release()
-            is_all = not ranks or number == 0
-            if is_all:
-                group.place(rank, size)
-            elif rank in ranks:
-                group.place(ranks.index(rank), len(ranks))
-            else:
-                continue
-            group.backend = self._connect(number, group.rank(), group.size())
+            group.place(*((rank, size) if number == 0 else (ranks.index(rank), len(ranks))))
+            group.backend = self._connect(group)
 
     def close(self):
         """Ends the threads of all backends while the interpreter can: what they hold of Python's goes with them."""
         for group, _ in self._all:
             group.backend.release()
 
-    def _connect(self, number, rank, size):
+    def _connect(self, group):
         """A backend of Gloo's. In a thread of its own, which is left behind if the generation ends: who listens for a peer that has
         died has no connection yet that could be shut down."""
         device, address = _device()
-        prefix = f"ddprun/group{number}/"
+        rank, size, prefix = group.rank(), group.size(), f"ddprun/group {group.key}/"
         told = self.store.gather(f"{prefix}listener{rank}", address.encode(), [f"{prefix}listener{one}" for one in range(size)])
         backend = _Backend((one.decode() for one in told), self.timeout)
         options = c10d.ProcessGroupGloo._Options()

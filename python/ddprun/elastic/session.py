@@ -156,7 +156,7 @@ class Session:
         return None
 
     def _pass_over(self, source):
-        """A newcomer comes to the end of an epoch as the others did."""
+        """Brings a newcomer to the end of the epoch where the others are."""
         for _ in range(self._done):
             next(source)
             self._parts.sampler.commit()
