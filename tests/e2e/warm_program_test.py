@@ -51,6 +51,7 @@ class Restarts(ProgramTestCase):
     def test_the_next_workers_are_forked(self):
         agent = self.start_ready("plain")
         keeper = self.bed.event("agent_start")["keeper"]
+        self.bed.workers(1, 2, alive=[agent])  # the first one may be ready to park before the second is started
         self.assertEqual([False, False], self.starts(1))
         for generation in (1, 2, 3):
             workers = self.restart(agent, generation, 2)
