@@ -3,8 +3,10 @@
 
 namespace ddprun::launcher {
 
-// launcher/warm/bootstrap.py.
+// sitecustomize.py of workers that learn and of parked interpreters (launcher/warm/bootstrap.py).
 extern const char kWarmBootstrap[];
+// parked.py, which the latter execute from the same folder (launcher/warm/parked.py).
+extern const char kWarmParked[];
 
 }  // namespace ddprun::launcher
 

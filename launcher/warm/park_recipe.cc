@@ -39,6 +39,7 @@ ParkRecipe MakeParkRecipe(
 
 absl::Status WriteParkHook(const std::string& folder) {
   DDPRUN_RETURN_IF_ERROR(MakeFolders(folder + "/hook"));
+  DDPRUN_RETURN_IF_ERROR(WriteFile(folder + "/hook/parked.py", kWarmParked));
   return WriteFile(folder + "/hook/sitecustomize.py", kWarmBootstrap);
 }
 

@@ -12,7 +12,8 @@
 namespace ddprun::launcher {
 
 // What workers of one script and environment import, as one of them wrote it down, and what of it
-// can't be imported ahead. It is kept as lines (launcher/warm/bootstrap.py writes and reads them):
+// can't be imported ahead. It is kept as lines (launcher/warm/diary.py writes them and parked.py
+// reads them):
 //
 //   signature TEXT      of the installation; another one makes all of it worthless
 //   module NAME         is imported, in this order
