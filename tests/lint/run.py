@@ -13,6 +13,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 import advice  # noqa: E402
 import banned  # noqa: E402
 import docs  # noqa: E402
+import english  # noqa: E402
 import includes  # noqa: E402
 import layering  # noqa: E402
 import lengths  # noqa: E402
@@ -28,6 +29,7 @@ CHECKS = {
     "docs": docs.check,
     "reach": docs.check_reach,
     "advice": advice.check,
+    "english": english.check,
     "shell": docs.check_scripts,
 }
 

@@ -14,6 +14,7 @@ import advice  # noqa: E402
 import banned  # noqa: E402
 import compiled  # noqa: E402
 import docs  # noqa: E402
+import english  # noqa: E402
 import includes  # noqa: E402
 import layering  # noqa: E402
 import lengths  # noqa: E402
@@ -26,6 +27,35 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 def found(check, path, text, **others):
     files = {name.replace("__", "/"): body for name, body in others.items()}
     return [str(finding) for finding in check(Tree({path: text, **files})) if finding.path == path]
+
+
+class English(unittest.TestCase):
+    def refused(self, text, path="base/a.h"):
+        return [text for _, text in english.findings_of(path, text)]
+
+    def test_constructions_that_are_refused(self):
+        for text in ("// Waits for who comes last.\n", "// The node told its agent.\n", "// A fault of which nobody knows.\n",
+                     "// A command that mends it.\n", "// Restarts that are allowed yet.\n", "// What a rank comes to.\n",
+                     "// Its number.\n", "// Once.\n", "// Knows whose turn is next.\n", "// For whom it is meant.\n",
+                     'Fail("the store told rank 3 to stop");\n'):
+            self.assertTrue(self.refused(text), text)
+        self.assertTrue(self.refused("Whoever joins late waits.\n", "docs/A.md"))
+        self.assertTrue(self.refused('"""The one who waits."""\n# Tells it\n', "bench/a.py"))
+
+    def test_constructions_that_are_fine(self):
+        for text in ("// A user who waits.\n", "// A file whose name ends with .h.\n", "// No step has ended yet.\n",
+                     "// Yields the rank.\n", "int x = 1;  // of all ranks\n", "who();\n", "// Tell apart two ranks.\n",
+                     '"who"\n'):
+            self.assertFalse(self.refused(text), text)
+        self.assertFalse(self.refused("```\nwho waits\n```\nAnd `who` is a command.\n", "docs/A.md"))
+
+    def test_the_counts_only_fall(self):
+        def check(count, text):
+            return [str(each) for each in english.check(Tree({"base/a.h": text, english.COUNTS: f"{count} base/a.h\n"}))]
+        self.assertTrue(check(0, "// Its number.\n"))
+        self.assertFalse(check(1, "// Its number.\n"))
+        lowered = english.check(Tree({"base/a.h": "", english.COUNTS: "1 base/a.h\n"}))
+        self.assertIn("--lower", str(lowered[0]))
 
 
 class Layering(unittest.TestCase):

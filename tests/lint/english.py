@@ -1,0 +1,175 @@
+"""Constructions that a native reader stumbles over (docs/STYLE.md, Words): counted a file, in comments, documents and texts.
+
+Each file may have as many as english_counts.txt says, which only falls: `english.py --lower` writes what there is today.
+"""
+
+import os
+import re
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+from tree import Finding, Tree  # noqa: E402
+
+COUNTS = "tests/lint/english_counts.txt"
+# The page on style quotes what is refused; golden texts and others' words aren't ours.
+_LEFT_OUT = ("docs/STYLE.md", "tests/lint/", "tests/unit/launcher/advice/messages.txt", "LICENSE")
+# A relative "who" needs a person in front of it.
+_PERSON = (r"(?:users?|operators?|persons?|people|readers?|authors?|owners?|engineers?|admins?|developers?|someone"
+           r"|anyone|everyone|somebody|anybody|everybody|nobody|those|colleagues?|strangers?|newcomers?|you|we|one"
+           r"|reviewers?|maintainers?|writers?|friends?|root|attackers?|members? of a team)")
+_REFUSED = [
+    (re.compile(r"\b(?:whoever|whose)\b|(?<!\w)(?<!`)who\b(?! am i)", re.I), "name the noun: 'who' is for people"),
+    (re.compile(r"\bwhom\b", re.I), "name the noun: 'whom' is for people"),
+    (re.compile(r"\bwhat\b[^.;:]{0,40}\bcomes? to\b", re.I), "say which value"),
+    (re.compile(r"\bof which\b"), "name the noun again, in a sentence of its own"),
+    (re.compile(r"\bmend(?:s|ed|ing)?\b", re.I), "fix, repair"),
+    (re.compile(r"\b(?:tells?|told)\b(?! apart)", re.I), "programs report, print, notify; 'tell' needs a person"),
+    (re.compile(r"\bwhyever\b|\bin vain\b|\bas it is\b(?! (?:also|not|now|in|the|a|called|done|used))"),
+     "say it in ordinary words"),
+    (re.compile(r"\byet\b(?! another)"), "'still', or say what hasn't happened"),
+]
+_BEFORE_WHO = re.compile(_PERSON + r",? $", re.I)
+# "a file whose name" is English; "whose name it is" isn't.
+_BARE_WHOSE = re.compile(r"(?:^|[,;:(—-] ?|\b(?:of|to|by|from|in|on|for|with|at|is|are|was|and|or|know|knows|says?|see|names?|than|as"
+                         r"|about|that|which|where|what)) ?$", re.I)
+_NEGATION = re.compile(r"\b(?:no|not|none|never|nobody|nothing|neither|nor|without|cannot|can't)\b|n't\b", re.I)
+_TELLER = re.compile(r"\b(?:you|we|i|they|user|users|people|somebody|nobody|operator|reader)\b[^.;:]{0,20}$", re.I)
+# A comment's first sentence has a subject that can be found without the code below it.
+_PRONOUN = re.compile(r"(?:It|Its|They|That|Those|Neither|Both|Of)\b(?! (?:is|are|of|the) (?:means|say))")
+_ONE_WORD = re.compile(r"[A-Z][a-z]+\.?$")
+
+
+def refused(text):
+    """(what, why) of each refused construction in a passage of prose."""
+    found = []
+    for pattern, why in _REFUSED:
+        for match in pattern.finditer(text):
+            before = text[:match.start()]
+            word = match.group().lower()
+            if word in ("who", "whom") and _BEFORE_WHO.search(before):
+                continue
+            if word == "whose" and not _BARE_WHOSE.search(before):
+                continue
+            if word == "yet" and _NEGATION.search(before[-80:]):
+                continue
+            if word in ("tell", "tells", "told") and _TELLER.search(before):
+                continue
+            found.append((match.group(), why))
+    return found
+
+
+def passages(path, text):
+    """(line, prose, whether it is a comment) of a file: comments that belong together are one passage."""
+    if path.endswith(".md"):
+        yield from _paragraphs(text)
+    elif path.endswith((".h", ".cc", ".proto", ".in")):
+        yield from _comments(text, r"^(?P<code>(?:[^\"/]|\"(?:\\.|[^\"\\])*\"|/(?!/))*)//+ ?(?P<prose>.*)$")
+        yield from _literals(text)
+    elif path.endswith((".py", ".sh", ".cmake", "CMakeLists.txt")):
+        yield from _comments(text, r"^(?P<code>(?:[^\"'#]|\"[^\"]*\"|'[^']*')*)#+ ?(?P<prose>.*)$")
+        if path.endswith(".py"):
+            for match in re.finditer(r'"""(.*?)"""', text, re.S):
+                yield text.count("\n", 0, match.start()) + 1, match.group(1).strip(), False
+            yield from _literals(re.sub(r'""".*?"""', lambda m: "\n" * m.group().count("\n"), text, flags=re.S))
+
+
+def _paragraphs(text):
+    number, lines, fenced = 1, [], False
+    for index, line in enumerate(text.splitlines() + [""], start=1):
+        if line.lstrip().startswith("```"):
+            fenced = not fenced
+            line = ""
+        if fenced or not line.strip() or re.match(r"\s*([-*|#]|\d+\.)", line):
+            if lines:
+                yield number, re.sub(r"`[^`]*`", "`code`", " ".join(lines)), False
+            number, lines = index, [] if fenced or not line.strip() else [line]
+        else:
+            lines.append(line)
+
+
+def _comments(text, pattern):
+    pattern = re.compile(pattern)
+    number, lines, alone = 1, [], True
+    for index, line in enumerate(text.splitlines() + [""], start=1):
+        match = pattern.match(line) if ("//" in line or "#" in line) and not line.startswith("#!") else None
+        own = match is not None and not match.group("code").strip()
+        if lines and not own:
+            yield number, " ".join(lines), alone
+            lines = []
+        if match is None or re.search(r"NOLINT|clang-format|noqa|fmt:", match.group("prose")):
+            continue
+        if own:
+            if not lines:
+                number, alone = index, True
+            lines.append(match.group("prose").strip())
+        else:
+            yield index, match.group("prose").strip(), False
+
+
+def _literals(text):
+    """Texts with a blank in them: messages."""
+    for match in re.finditer(r'"((?:[^"\\\n]|\\.)*)"', text):
+        if match.group(1).count(" ") >= 2:
+            yield text.count("\n", 0, match.start()) + 1, match.group(1), False
+
+
+def findings_of(path, text):
+    found = []
+    for number, prose, comment in passages(path, text):
+        found += [(number, f"'{what}': {why}") for what, why in refused(prose)]
+        if comment and _PRONOUN.match(prose):
+            found.append((number, f"'{prose[:30]}…': begin with the noun"))
+        if comment and _ONE_WORD.match(prose):
+            found.append((number, f"'{prose}': a comment of one word"))
+    return found
+
+
+def _allowed(tree):
+    if COUNTS not in tree:
+        return {}
+    lines = [line.split() for line in tree.text(COUNTS).splitlines() if line and not line.startswith("#")]
+    return {path: int(count) for count, path in lines}
+
+
+def counted(tree):
+    """{path: findings}"""
+    found = {}
+    for path in tree.paths():
+        if not path.startswith(_LEFT_OUT):
+            of_it = findings_of(path, tree.text(path))
+            if of_it:
+                found[path] = of_it
+    return found
+
+
+def check(tree):
+    """More refused constructions in a file than there were, or a count that is too high by now."""
+    allowed, now, findings = _allowed(tree), counted(tree), []
+    for path in sorted({*allowed, *now}):
+        there, most = now.get(path, []), allowed.get(path, 0)
+        if len(there) > most:
+            findings += [Finding(path, number, text) for number, text in there]
+        elif len(there) < most:
+            findings.append(Finding(COUNTS, 1, f"{path} has {len(there)} now: run tests/lint/english.py --lower"))
+    return findings
+
+
+def main():
+    root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
+    now = counted(Tree.from_directory(os.path.abspath(root)))
+    if "--lower" in sys.argv:
+        with open(os.path.join(root, COUNTS), "w", encoding="utf-8") as file:
+            file.write("# Refused constructions a file (english.py). The counts only fall.\n")
+            file.writelines(f"{len(found)} {path}\n" for path, found in sorted(now.items()))
+        return
+    wanted = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
+    for path, found in sorted(now.items()):
+        if not wanted or path.startswith(tuple(wanted)):
+            for number, text in found:
+                print(f"{path}:{number}: {text}")
+    print(sum(len(found) for path, found in now.items() if not wanted or path.startswith(tuple(wanted))), "found")
+
+
+if __name__ == "__main__":
+    main()
