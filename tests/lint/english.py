@@ -31,7 +31,7 @@ _REFUSED = [
 ]
 _BEFORE_WHO = re.compile(_PERSON + r",? $", re.I)
 # "a file whose name" is English; "whose name it is" isn't.
-_BARE_WHOSE = re.compile(r"(?:^|[,;:(—-] ?|\b(?:of|to|by|from|in|on|for|with|at|is|are|was|and|or|know|knows|says?|see|names?|than|as"
+_BARE_WHOSE = re.compile(r"(?:^|[,;:(—-] ?|\b(?:of|to|by|from|in|on|for|with|at|is|are|was|and|or|knows?|says?|see|than|as"
                          r"|about|that|which|where|what)) ?$", re.I)
 _NEGATION = re.compile(r"\b(?:no|not|none|never|nobody|nothing|neither|nor|without|cannot|can't)\b|n't\b", re.I)
 _TELLER = re.compile(r"\b(?:you|we|i|they|user|users|people|somebody|nobody|operator|reader)\b[^.;:]{0,20}$", re.I)

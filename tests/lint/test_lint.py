@@ -249,6 +249,7 @@ class Lengths(unittest.TestCase):
         self.assertTrue(found(lengths.check, "base/a.h", "\n" * 251))
         self.assertFalse(found(lengths.check, "base/a.cc", "\n" * 251))
         self.assertTrue(found(lengths.check, "base/a.cc", "\n" * 501))
+        self.assertFalse(found(lengths.check, "base/a.cc", "\n" * 500 + "// why\n" * 90))
         self.assertTrue(found(lengths.check, "base/a.cc", "/" * 101 + "\n"))
         self.assertTrue(found(lengths.check, "README.md", "line\n" * 121))
 
