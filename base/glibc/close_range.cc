@@ -35,8 +35,10 @@ int NumberOf(const char* name) {
   return number;
 }
 
+bool Has(int flags, unsigned flag) { return (static_cast<unsigned>(flags) & flag) != 0; }
+
 void CloseOne(int fd, int flags) {
-  if ((flags & CLOSE_RANGE_CLOEXEC) != 0) {
+  if (Has(flags, CLOSE_RANGE_CLOEXEC)) {
     const int before = fcntl(fd, F_GETFD);
     if (before >= 0) fcntl(fd, F_SETFD, before | FD_CLOEXEC);
   } else {
@@ -73,18 +75,18 @@ bool ForEachListed(unsigned first, unsigned last, const Visit& visit) {
 int CloseRange(unsigned first, unsigned last, int flags) {
   const auto result = syscall(SYS_close_range, first, last, flags);
   if (result == 0) return 0;
-  const bool lacks_flag = errno == EINVAL && (flags & CLOSE_RANGE_CLOEXEC) != 0;
+  const bool lacks_flag = errno == EINVAL && Has(flags, CLOSE_RANGE_CLOEXEC);
   if (errno != ENOSYS && errno != EPERM && !lacks_flag) return -1;
   return CloseRangeByHand(first, last, flags);
 }
 
 int CloseRangeByHand(unsigned first, unsigned last, int flags) {
   constexpr unsigned kKnown = CLOSE_RANGE_CLOEXEC | CLOSE_RANGE_UNSHARE;
-  if (first > last || (static_cast<unsigned>(flags) & ~kKnown) != 0) {
+  if (first > last || Has(flags, ~kKnown)) {
     errno = EINVAL;
     return -1;
   }
-  if ((flags & CLOSE_RANGE_UNSHARE) != 0 && unshare(CLONE_FILES) != 0) return -1;
+  if (Has(flags, CLOSE_RANGE_UNSHARE) && unshare(CLONE_FILES) != 0) return -1;
   const int before = errno;
   if (!ForEachListed(first, last, [flags](int fd) { CloseOne(fd, flags); })) {
     rlimit limit{};

@@ -327,7 +327,7 @@ std::vector<int> CallReader::Polled(const BlockedCall& call) const {
 std::vector<int> CallReader::Selected(const BlockedCall& call) const {
   const int count = std::min(Int(call.arguments[0]), FD_SETSIZE);
   std::vector<int> fds;
-  for (const size_t set : {1, 2}) {
+  for (const size_t set : {1U, 2U}) {
     std::array<uint64_t, FD_SETSIZE / 64> bits{};
     const size_t words = static_cast<size_t>(std::max(count, 0) + 63) / 64;
     if (Memory(call.arguments[set], bits.data(), words * 8) == 0) continue;

@@ -32,7 +32,8 @@ std::vector<std::string> Names(const std::string& folder) {
   while (directory != nullptr && names.size() < kNamesMax) {
     const dirent* entry = readdir(directory.get());
     if (entry == nullptr) break;
-    if (absl::ascii_isdigit(entry->d_name[0])) names.emplace_back(entry->d_name);
+    const auto first = static_cast<unsigned char>(entry->d_name[0]);
+    if (absl::ascii_isdigit(first)) names.emplace_back(entry->d_name);
   }
   return names;
 }

@@ -1,136 +1,189 @@
-#include "tests/fuzz/cli_fuzz.h"
+#include <gtest/gtest.h>
 
-#include <algorithm>
-#include <optional>
+#include <array>
+#include <map>
+#include <string>
+#include <vector>
 
-#include "absl/strings/ascii.h"
-#include "absl/strings/match.h"
-#include "absl/strings/str_split.h"
-#include "base/check.h"
-#include "base/text.h"
-#include "launcher/cli/options.h"
-#include "rendezvous/core/bounds.h"
+#include "absl/strings/str_cat.h"
+#include "base/rng.h"
+#include "tests/fuzz/cli_check.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/support/inputs.h"
 
 namespace ddprun::launcher {
 namespace {
 
-// A machine where every file and program is.
-class GenerousHost : public Host {
- public:
-  uint32_t CpuCount() const override { return 4; }
-  uint32_t CudaCount() const override { return 0; }
-  absl::StatusOr<CpuTopology> Topology() const override { return CpuTopology(); }
-  absl::StatusOr<std::vector<GpuPlace>> Gpus(
-      const std::optional<std::vector<std::string>>&) const override {
-    return std::vector<GpuPlace>();
-  }
-  PathKind KindOf(const std::string&) const override { return PathKind::kDirectory; }
-  absl::Status CheckReadable(const std::string&) const override { return absl::OkStatus(); }
-  absl::StatusOr<std::string> FindProgram(const std::string& name) const override { return name; }
-  absl::StatusOr<std::string> ReadFile(const std::string& path) const override { return path; }
-  std::string RandomId() const override { return "random"; }
-};
+constexpr uint64_t kSeed = 20240607;
+const int kRounds = Inputs(8'000);
 
-bool IsName(absl::string_view text) {
-  return text.size() <= rendezvous::kNameBytesMax && IsUtf8(text) &&
-         std::none_of(text.begin(), text.end(),
-                      [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); });
+const char* const kOptions[] = {"--nnodes",
+                                "--nproc-per-node",
+                                "--nproc_per_node",
+                                "--node_rank",
+                                "--standalone",
+                                "--master_addr",
+                                "--master_port",
+                                "--rdzv_backend",
+                                "--rdzv_endpoint",
+                                "--rdzv_id",
+                                "--rdzv_conf",
+                                "--local_addr",
+                                "--token",
+                                "--token_file",
+                                "--module",
+                                "--no_python",
+                                "--role",
+                                "--log_dir",
+                                "--redirects",
+                                "--tee",
+                                "--prefix_output",
+                                "--event_log",
+                                "--max_restarts",
+                                "--grace",
+                                "--lease",
+                                "--reconnect_grace",
+                                "--isolation_timeout",
+                                "--monitor_interval",
+                                "--shutdown_timeout",
+                                "--run_path",
+                                "--use_env",
+                                "--start_method",
+                                "--virtual_local_rank",
+                                "--numa_binding",
+                                "--cpu_binding",
+                                "--binding_fallback",
+                                "--omp_threads",
+                                "--local_ranks_filter",
+                                "--duplicate_stdout_filters",
+                                "--event_log_handler",
+                                "--report_file",
+                                "--signals_to_handle",
+                                "--preempt_signals",
+                                "-m",
+                                "-r",
+                                "-t",
+                                "-mr",
+                                "--help",
+                                "--version",
+                                "--",
+                                "-",
+                                "--bogus",
+                                "-x",
+                                "--rdzv",
+                                "--nnode"};
+
+const char* const kValues[] = {"1",
+                               "2",
+                               "1:4",
+                               "0",
+                               "-1",
+                               "4:1",
+                               "",
+                               "static",
+                               "c10d",
+                               "etcd",
+                               "host0",
+                               "host0:29400",
+                               "[::1]:5",
+                               "::1",
+                               "h:0",
+                               "h:99999",
+                               "none",
+                               "3",
+                               "0:1,1:2",
+                               "0-3:1,*:2",
+                               "0,2,4-7",
+                               "0-4294967295",
+                               "gpu:0,1",
+                               "a,,b,c",
+                               "SIGTERM,USR1,bogus",
+                               "9",
+                               "node",
+                               "gpu",
+                               "cpu",
+                               "auto",
+                               "0.5",
+                               "150ms",
+                               "1e300",
+                               "nan",
+                               "65535",
+                               "29401",
+                               "29400",
+                               "lease=2,is_host=1",
+                               "is_host=x",
+                               "timeout=99",
+                               "/dev/null",
+                               "train.py",
+                               "a\nb",
+                               "\xff",
+                               "\x1b[31m",
+                               "999999999",
+                               "${local_rank}",
+                               "99999999999999999999"};
+
+template <size_t size>
+std::string Pick(Rng* rng, const char* const (&words)[size]) {
+  return words[rng->Below(size)];
 }
 
-void Check(const ExitNow& exit) {
-  DDPRUN_CHECK(absl::EndsWith(exit.text, "\n"), "text without a newline");
-  if (exit.status == 0) return;
-  DDPRUN_CHECK(exit.status == 1 || exit.status == 2, "strange status");
-  DDPRUN_CHECK(exit.to_stderr && absl::StartsWith(exit.text, "ddprun: error: "), exit.text);
-  DDPRUN_CHECK(std::count(exit.text.begin(), exit.text.end(), '\n') == 1, exit.text);
-  DDPRUN_CHECK(Printable(exit.text) == exit.text, "error that steers the terminal");
-  DDPRUN_CHECK(exit.text.size() < 2000, "error without a bound");
+std::string RandomValue(Rng* rng) {
+  if (rng->Chance(90)) return Pick(rng, kValues);
+  std::string bytes;
+  for (uint64_t i = rng->Below(300); i > 0; --i) bytes += static_cast<char>(1 + rng->Below(255));
+  return bytes;
 }
 
-void Check(const LaunchPlan& plan, const std::vector<std::string>& arguments) {
-  const rendezvous::JobSpec& job = plan.job;
-  DDPRUN_CHECK(IsName(job.run_id) && !job.run_id.empty(), "run id");
-  DDPRUN_CHECK(IsName(plan.role), "role");
-  DDPRUN_CHECK(IsName(plan.master_addr) && IsName(plan.local_addr), "address");
-  DDPRUN_CHECK(job.nodes_min >= 1 && job.nodes_min <= job.nodes_max, "nodes");
-  DDPRUN_CHECK(job.nodes_max <= rendezvous::kNodesMax, "nodes");
-  DDPRUN_CHECK(plan.worker_count >= 1 && plan.worker_count <= rendezvous::kWorkersPerNodeMax,
-               "workers");
-  DDPRUN_CHECK(!plan.node_rank.has_value() || *plan.node_rank < job.nodes_max, "node rank");
-  for (absl::Duration time :
-       {job.join_timeout, job.last_call_timeout, job.lease, job.reconnect_grace, job.stop_grace,
-        plan.service.loss, plan.isolation_timeout}) {
-    DDPRUN_CHECK(time >= absl::ZeroDuration() && time <= rendezvous::kTimeoutMax, "time");
+std::vector<std::string> RandomCommand(Rng* rng) {
+  std::vector<std::string> arguments;
+  if (rng->Chance(5)) {
+    static const char* const kCommands[] = {"rendezvous", "status", "stop",   "config", "slurm",
+                                            "convert",    "drain",  "events", "top"};
+    arguments.push_back(Pick(rng, kCommands));
   }
-  DDPRUN_CHECK(job.lease >= rendezvous::kLeaseMin && job.lease < plan.isolation_timeout, "lease");
-  DDPRUN_CHECK(job.reconnect_grace <= job.lease, "reconnect grace");
-  DDPRUN_CHECK(IsUtf8(job.description) && job.description.size() < 1000, "description");
-  if (plan.endpoint.kind == EndpointPlan::Kind::kTcp) {
-    DDPRUN_CHECK(IsName(plan.endpoint.host) && !plan.endpoint.host.empty(), "endpoint");
-    DDPRUN_CHECK(plan.endpoint.port != 0 || job.nodes_max == 1, "endpoint's port");
-    // Otherwise workers couldn't listen at it.
-    DDPRUN_CHECK(plan.endpoint.has_store == (plan.master_port == plan.endpoint.port),
-                 "the master's port and the service's");
+  for (uint64_t i = rng->Below(5); i > 0; --i) {
+    const std::string option = Pick(rng, kOptions);
+    if (rng->Chance(40)) {
+      arguments.push_back(absl::StrCat(option, "=", RandomValue(rng)));
+    } else {
+      arguments.push_back(option);
+      if (rng->Chance(80)) arguments.push_back(RandomValue(rng));
+    }
   }
-  DDPRUN_CHECK(!plan.devices.virtual_local_rank || plan.devices.visible.empty() ||
-                   plan.devices.visible.size() >= plan.worker_count,
-               "devices");
-  for (const int signal : plan.signals.policy.preempting) {
-    DDPRUN_CHECK(!plan.signals.policy.ending.contains(signal), "a signal with two meanings");
+  if (rng->Chance(90)) arguments.push_back("train.py");
+  for (uint64_t i = rng->Below(3); i > 0; --i) {
+    arguments.push_back(rng->Chance(50) ? Pick(rng, kOptions) : RandomValue(rng));
   }
-  // What follows the script reaches the worker untouched.
-  const bool with_python = plan.argv.size() > 1 && plan.argv[1] == "-u";
-  size_t own = with_python ? 2 : 0;
-  if (plan.run_path) {
-    own = 4;  // -c and the program that runs the script
-  } else if (with_python && plan.argv.size() > 3 && plan.argv[2] == "-m") {
-    own = 3;
+  return arguments;
+}
+
+TEST(CliSmoke, RandomCommandLines) {
+  Rng rng(kSeed);
+  std::array<int, 4> outcomes{};
+  for (int round = 0; round < kRounds; ++round) {
+    std::map<std::string, std::string> variables;
+    for (const char* name : {"PET_NNODES", "PET_STANDALONE", "PET_RDZV_ENDPOINT", "PET_MASTER_PORT",
+                             "PET_NPROC_PER_NODE", "DDPRUN_TOKEN", "PYTHON_EXEC"}) {
+      if (rng.Chance(5)) variables[name] = RandomValue(&rng);
+    }
+    ++outcomes[static_cast<size_t>(ParseAnything(RandomCommand(&rng), variables))];
   }
-  DDPRUN_CHECK(plan.argv.size() > own, "no command");
-  size_t tail = plan.argv.size() - own - 1;
-  if (tail > 0 && plan.argv[own + 1] == "--local-rank=${local_rank}") --tail;  // --use_env=false
-  DDPRUN_CHECK(tail < arguments.size(), "more arguments than were given");
-  DDPRUN_CHECK(std::equal(plan.argv.end() - static_cast<ptrdiff_t>(tail), plan.argv.end(),
-                          arguments.end() - static_cast<ptrdiff_t>(tail)),
-               "changed arguments");
+  // The run has reached every side of the parser.
+  EXPECT_GT(outcomes[static_cast<size_t>(CliOutcome::kPlan)], kRounds / 10);
+  EXPECT_GT(outcomes[static_cast<size_t>(CliOutcome::kService)], 0);
+  EXPECT_GT(outcomes[static_cast<size_t>(CliOutcome::kText)], kRounds / 100);
+  EXPECT_GT(outcomes[static_cast<size_t>(CliOutcome::kError)], kRounds / 10);
+}
+
+TEST(CliSmoke, Bytes) {
+  EXPECT_EQ(ParseBytes(absl::string_view("PET_NNODES=2\0--standalone=0\0train.py", 36)),
+            CliOutcome::kPlan);
+  EXPECT_EQ(ParseBytes(absl::string_view("PET_NNODES=0\0train.py", 21)), CliOutcome::kError);
+  EXPECT_EQ(ParseBytes("--help"), CliOutcome::kText);
+  EXPECT_EQ(ParseBytes("status"), CliOutcome::kService);
 }
 
 }  // namespace
-
-CliOutcome ParseAnything(const std::vector<std::string>& arguments,
-                         const std::map<std::string, std::string>& variables) {
-  const auto lookup = [&variables](const std::string& name) -> std::optional<std::string> {
-    const auto found = variables.find(name);
-    if (found == variables.end()) return std::nullopt;
-    return found->second;
-  };
-  const CommandLine parsed = ParseCommandLine(arguments, lookup, GenerousHost());
-  if (const auto* exit = std::get_if<ExitNow>(&parsed.command); exit != nullptr) {
-    Check(*exit);
-    return exit->status == 0 ? CliOutcome::kText : CliOutcome::kError;
-  }
-  if (const auto* plan = std::get_if<LaunchPlan>(&parsed.command); plan != nullptr) {
-    Check(*plan, arguments);
-    return CliOutcome::kPlan;
-  }
-  if (const auto* config = std::get_if<ConfigOptions>(&parsed.command); config != nullptr) {
-    DDPRUN_CHECK(config->text.empty() || IsUtf8(config->text), "a file that is no text");
-  }
-  return CliOutcome::kService;
-}
-
-CliOutcome ParseBytes(absl::string_view bytes) {
-  std::vector<std::string> arguments;
-  std::map<std::string, std::string> variables;
-  for (absl::string_view word : absl::StrSplit(bytes, '\0')) {
-    const size_t equals = word.find('=');
-    if (arguments.empty() && equals != absl::string_view::npos && !absl::StartsWith(word, "-")) {
-      variables[std::string(word.substr(0, equals))] = std::string(word.substr(equals + 1));
-    } else {
-      arguments.emplace_back(word);
-    }
-  }
-  return ParseAnything(arguments, variables);
-}
-
 }  // namespace ddprun::launcher
+
+DDPRUN_FUZZER(bytes) { ddprun::launcher::ParseBytes(bytes); }

@@ -1,5 +1,8 @@
-#include "tests/fuzz/core_events_fuzz.h"
+#include <gtest/gtest.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <iostream>
 #include <map>
 #include <memory>
 #include <optional>
@@ -9,11 +12,22 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/rng.h"
 #include "base/version.h"
 #include "rendezvous/core/job/state_machine.h"
+#include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/input_bytes.h"
+#include "tests/support/inputs.h"
+#include "tests/support/trace_digest.h"
 
 namespace ddprun::rendezvous {
+
+// Plays the bytes as events into the rendezvous core and checks its invariants after each: agents
+// that mostly follow the protocol and now and then send what no agent would. Aborts when an
+// invariant breaks or an effect names a stream that isn't open. Returns how many generations
+// formed. Params: digest: takes every step in; null = none is wanted.
+uint64_t FuzzCoreEvents(const uint8_t* data, size_t size, testing::TraceDigest* digest = nullptr);
+
 namespace {
 
 constexpr size_t kAgents = 6;
@@ -300,3 +314,37 @@ uint64_t FuzzCoreEvents(const uint8_t* data, size_t size, testing::TraceDigest* 
 }
 
 }  // namespace ddprun::rendezvous
+
+// With DDPRUN_TRACE_DIGEST=1 a digest of all steps is printed.
+namespace ddprun::rendezvous {
+namespace {
+
+TEST(CoreEventsSmoke, InvariantsHoldUnderRandomEvents) {
+  uint64_t generations = 0;
+  testing::TraceDigest digest;
+  testing::TraceDigest* const wanted = testing::DigestWanted() ? &digest : nullptr;
+  const auto inputs = Inputs<uint64_t>(4000);
+  for (uint64_t seed = 0; seed < inputs; ++seed) {
+    Rng rng(seed);
+    std::vector<uint8_t> bytes(100 + rng.Below(2000));
+    // Half of the inputs stay below the values that make a message wild.
+    const uint64_t bound = rng.Chance(50) ? 240 : 256;
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(rng.Below(bound));
+    SCOPED_TRACE(seed);
+    generations += FuzzCoreEvents(bytes.data(), bytes.size(), wanted);
+  }
+  if (wanted != nullptr) {
+    std::cout << "digest of " << digest.lines() << " lines: " << std::hex << digest.value()
+              << std::dec << "\n";
+  }
+  EXPECT_GT(generations, inputs) << "the events must get somewhere";
+}
+
+TEST(CoreEventsSmoke, TheEmptyInput) { EXPECT_EQ(FuzzCoreEvents(nullptr, 0), 0u); }
+
+}  // namespace
+}  // namespace ddprun::rendezvous
+
+DDPRUN_FUZZER(bytes) {
+  ddprun::rendezvous::FuzzCoreEvents(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+}

@@ -1,17 +1,33 @@
-#include "tests/fuzz/etcd_fuzz.h"
+#include <gtest/gtest.h>
 
 #include <google/protobuf/stubs/logging.h>
 
 #include <optional>
 #include <string>
 
+#include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "base/check.h"
+#include "base/rng.h"
+#include "ddprun/etcd/rpc.pb.h"
+#include "ddprun/rendezvous/v1/journal.pb.h"
 #include "rendezvous/core/job/state_machine.h"
 #include "rendezvous/etcd/leader_key.h"
 #include "rendezvous/etcd/stored_record.h"
+#include "rendezvous/journal/record_proto.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/fuzz/message_damage.h"
+#include "tests/support/inputs.h"
+#include "tests/support/sample_records.h"
 
 namespace ddprun::rendezvous {
+
+// Reads `bytes` as what etcd answers: what is after an 'r' as the value of a job's record, written
+// in this boot, else as the reply to a look at the leader's key. What is taken comes back equal; a
+// service goes on from such a record, and its invariants hold. Aborts if they don't. Returns
+// whether it was taken.
+bool ReadEtcdAnswer(absl::string_view bytes);
+
 namespace {
 
 namespace pb = etcdserverpb;
@@ -72,3 +88,86 @@ bool ReadEtcdAnswer(absl::string_view bytes) {
 }
 
 }  // namespace ddprun::rendezvous
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr uint64_t kSeed = 20261124;
+const int kRounds = Inputs(4'000);
+
+const char* const kPieces[] = {
+    "{",    "}",    "\"node\"", ":", "\"n1\"", ",",       "\"address\"", "\"host0:29400\"",
+    "\"\"", "null", "[",        "]", "7",      "\\u0000", "\xFF",        "\xC3\xA9"};
+
+void Damage(Rng* rng, google::protobuf::Message* message) {
+  std::string choices(64, '\0');
+  for (char& byte : choices) byte = static_cast<char>(rng->Below(256));
+  InputBytes bytes(reinterpret_cast<const uint8_t*>(choices.data()), choices.size());
+  DamageMessage(&bytes, message);
+}
+
+std::string Reply(const std::string& value) {
+  etcdserverpb::RangeResponse reply;
+  reply.add_kvs()->set_key("/ddprun/job/leader");
+  reply.mutable_kvs(0)->set_value(value);
+  return reply.SerializeAsString();
+}
+
+TEST(EtcdSmoke, Leaders) {
+  EXPECT_TRUE(ReadEtcdAnswer(""));
+  EXPECT_TRUE(ReadEtcdAnswer(Reply(LeaderValue("n1", "host0:29400"))));
+  EXPECT_TRUE(ReadEtcdAnswer(Reply(LeaderValue("n1\xFF", ""))));
+  EXPECT_FALSE(ReadEtcdAnswer(Reply("")));
+  EXPECT_FALSE(ReadEtcdAnswer(Reply("[1]")));
+  EXPECT_FALSE(ReadEtcdAnswer(Reply(std::string(100'000, '['))));
+  EXPECT_FALSE(ReadEtcdAnswer(Reply(R"({"node": 1, "address": "a"})")));
+}
+
+TEST(EtcdSmoke, LeadersOfPieces) {
+  Rng rng(kSeed);
+  int taken = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    std::string value = LeaderValue("n1", "host0:29400");
+    for (uint64_t i = rng.Below(3); i > 0; --i) {
+      value.insert(rng.Below(value.size() + 1), kPieces[rng.Below(std::size(kPieces))]);
+    }
+    taken += ReadEtcdAnswer(Reply(value)) ? 1 : 0;
+  }
+  EXPECT_GT(taken, kRounds / 20);
+  EXPECT_LT(taken, kRounds * 9 / 10);
+}
+
+// Whoever writes the key may write any time.
+TEST(EtcdSmoke, ARecordOfATimeThatCannotBe) {
+  Rng rng(kSeed);
+  v1::StoredRecord stored;
+  stored.set_boot_id("boot");
+  *stored.mutable_record() = ToProto(RandomRecord(&rng));
+  for (const int64_t made :
+       {INT64_MIN, int64_t{-1}, int64_t{0}, int64_t{5'000'000'001}, INT64_MAX}) {
+    stored.set_made_ns(made);
+    EXPECT_TRUE(ReadEtcdAnswer("r" + stored.SerializeAsString())) << made;
+  }
+}
+
+TEST(EtcdSmoke, RecordsAtTheEdgesOfTheirRanges) {
+  Rng rng(kSeed);
+  int taken = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    v1::StoredRecord stored;
+    stored.set_boot_id("boot");
+    stored.set_made_ns(
+        static_cast<int64_t>(rng.Chance(50) ? rng.Below(5'000'000'000) : rng.Next()));
+    *stored.mutable_record() = ToProto(RandomRecord(&rng));
+    for (uint64_t i = rng.Below(3); i > 0; --i) Damage(&rng, stored.mutable_record());
+    taken += ReadEtcdAnswer("r" + stored.SerializeAsString()) ? 1 : 0;
+  }
+  // Neither everything nor nothing: the run reached both sides of the checks.
+  EXPECT_GT(taken, kRounds / 20);
+  EXPECT_LT(taken, kRounds * 9 / 10);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
+
+DDPRUN_FUZZER(bytes) { ddprun::rendezvous::ReadEtcdAnswer(bytes); }

@@ -1,19 +1,41 @@
-#include "tests/fuzz/front_door_fuzz.h"
+#include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
 #include <map>
 #include <optional>
+#include <string>
+#include <vector>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/rng.h"
 #include "rendezvous/server/core/doorkeeper.h"
 #include "rendezvous/server/core/first_byte.h"
 #include "rendezvous/wire/peer.h"
 #include "rendezvous/wire/tls.h"
+#include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/input_bytes.h"
 
 namespace ddprun::rendezvous {
+
+struct FrontDoorFuzzResult {
+  std::string problem;  // "" = none
+  uint64_t admitted = 0;
+  uint64_t turned_away = 0;
+  uint64_t evicted = 0;
+  uint64_t peers = 0;  // names that were read
+};
+
+// Plays the bytes as connections that come, end, say who they are and find no descriptor, into the
+// keeper of the service's door. A stranger who was let in stays until it is ripe; who comes when
+// there is a place, or somebody ripe, gets in; bounds hold. Some bytes are read as gRPC's name of a
+// peer, and as the first ones of a connection to a port with TLS.
+FrontDoorFuzzResult FuzzFrontDoor(const uint8_t* data, size_t size);
+
 namespace {
 
 constexpr char kHandshake = 0x16;  // the first byte of TLS
@@ -168,3 +190,55 @@ FrontDoorFuzzResult FuzzFrontDoor(const uint8_t* data, size_t size) {
 }
 
 }  // namespace ddprun::rendezvous
+
+namespace ddprun::rendezvous {
+namespace {
+
+FrontDoorFuzzResult Play(const std::string& bytes) {
+  return FuzzFrontDoor(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+}
+
+TEST(FrontDoorSmoke, ConnectionsComeAndGo) {
+  FrontDoorFuzzResult sum;
+  for (uint64_t seed = 0; seed < 3000; ++seed) {
+    Rng rng(seed);
+    std::string bytes(20 + rng.Below(600), '\0');
+    for (char& byte : bytes) byte = static_cast<char>(rng.Below(256));
+    const FrontDoorFuzzResult result = Play(bytes);
+    ASSERT_EQ(result.problem, "") << "seed " << seed;
+    sum.admitted += result.admitted;
+    sum.turned_away += result.turned_away;
+    sum.evicted += result.evicted;
+  }
+  // The events got somewhere.
+  EXPECT_GT(sum.admitted, 3000u);
+  EXPECT_GT(sum.turned_away, 300u);
+  EXPECT_GT(sum.evicted, 300u);
+}
+
+TEST(FrontDoorSmoke, NamesOfPeers) {
+  const auto read = [](char family, const std::string& name) {
+    const std::string head = {1, 1, 1, 5, family, static_cast<char>(name.size())};
+    const FrontDoorFuzzResult result = Play(head + name);
+    EXPECT_EQ(result.problem, "") << name;
+    return result.peers;
+  };
+  EXPECT_EQ(read('\0', "10.0.0.1:4711"), 1u);
+  EXPECT_EQ(read('\0', "127.0.0.1:65535"), 1u);
+  EXPECT_EQ(read('\x78', "%5Bfe80::1%25eth0%5D:80"), 1u);
+  EXPECT_EQ(read('\x78', "[::ffff:127.0.0.1]:80"), 1u);
+  EXPECT_EQ(read('\x78', "%5B::1%5D:99999"), 0u);
+  EXPECT_EQ(read('\xF0', "unix:/tmp/socket"), 0u);
+  EXPECT_EQ(read('\xF0', "ipv4:1.2.3:4"), 0u);
+}
+
+TEST(FrontDoorSmoke, TheEmptyInput) { EXPECT_EQ(Play("").problem, ""); }
+
+}  // namespace
+}  // namespace ddprun::rendezvous
+
+DDPRUN_FUZZER(bytes) {
+  const ddprun::rendezvous::FrontDoorFuzzResult result = ddprun::rendezvous::FuzzFrontDoor(
+      reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  DDPRUN_CHECK(result.problem.empty(), result.problem);
+}

@@ -1,16 +1,26 @@
-#include "tests/fuzz/preflight_fuzz.h"
+#include <gtest/gtest.h>
 
 #include <cstdint>
+#include <string>
 #include <vector>
 
+#include "absl/strings/string_view.h"
 #include "base/check.h"
+#include "base/rng.h"
 #include "base/text.h"
 #include "launcher/preflight/check_wire.h"
 #include "launcher/preflight/core/link_check.h"
 #include "launcher/preflight/core/link_text.h"
 #include "launcher/preflight/probe_datagram.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace ddprun::launcher {
+
+// Reads the bytes as each of the texts that the nodes of a network check leave for each other, and
+// as a datagram. What is understood must survive being written and read again, and a network check
+// must be able to use it. Returns: whether any of it was understood. Aborts if a promise is broken.
+bool ReadPreflightBytes(absl::string_view bytes);
+
 namespace {
 
 constexpr uint32_t kFuzzNodes = 3;
@@ -61,3 +71,61 @@ bool ReadPreflightBytes(absl::string_view bytes) {
 }
 
 }  // namespace ddprun::launcher
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr uint64_t kPreflightSeed = 20261122;
+constexpr int kPreflightRounds = 5'000;
+
+std::vector<std::string> PreflightTexts() {
+  const ProbeEndpoint endpoint{.host = "n1", .address = "10.0.0.1", .datagrams = 7, .transfers = 8};
+  const PeerMeasurement measurement{
+      .peer = 2, .arrived = 199, .round_trip = absl::Microseconds(80), .rate = 1e9};
+  return {EndpointJson(endpoint),
+          TableJson({.token = 1, .endpoints = {endpoint, std::nullopt, endpoint}}),
+          PlanJson({.datagrams = 200, .links = {{0, 1}, {1, 2}}, .rounds = {{{0, 2}}, {{1, 2}}}}),
+          MeasurementsJson({.peers = {measurement, {.peer = 0, .refused = true}},
+                            .work = absl::Milliseconds(1)}),
+          VerdictJson({.found = true, .text = "a\n", .brief = "b\n"}),
+          EncodeProbe({.kind = ProbeDatagram::Kind::kPing, .from = 3, .pass = 1, .token = 9})};
+}
+
+TEST(PreflightSmoke, WhatIsWrittenIsUnderstood) {
+  for (const std::string& text : PreflightTexts()) EXPECT_TRUE(ReadPreflightBytes(text)) << text;
+}
+
+TEST(PreflightSmoke, TwoNodesMayHaveTheMostRounds) {
+  ProbePlan plan{.rounds = {kMoreRoundsMax, {{.from = 0, .to = 1}}}};
+  EXPECT_TRUE(ReadPlan(PlanJson(plan), 2).ok());
+  plan.rounds.resize(kMoreRoundsMax + 1);
+  EXPECT_FALSE(ReadPlan(PlanJson(plan), 2).ok());
+}
+
+TEST(PreflightSmoke, DamagedTexts) {
+  Rng rng(kPreflightSeed);
+  const std::vector<std::string> texts = PreflightTexts();
+  int understood = 0;
+  for (int round = 0; round < kPreflightRounds; ++round) {
+    std::string bytes = texts[rng.Below(texts.size())];
+    for (uint64_t i = rng.Below(4); i > 0; --i) {
+      bytes[rng.Below(bytes.size())] = "{}[],:\"019-e.n\x1b\xff"[rng.Below(16)];
+    }
+    understood += ReadPreflightBytes(bytes) ? 1 : 0;
+  }
+  EXPECT_GT(understood, kPreflightRounds / 10);
+  EXPECT_LT(understood, kPreflightRounds * 9 / 10);
+}
+
+TEST(PreflightSmoke, WhatCanNotBeIsRefused) {
+  EXPECT_FALSE(ReadPreflightBytes(""));
+  EXPECT_FALSE(ReadPlan(R"({"datagrams":1,"ways":[[0,3]],"rounds":[],"over":false})", 3).ok());
+  EXPECT_FALSE(ReadPlan(R"({"datagrams":1,"ways":[[1,1]],"rounds":[],"over":false})", 3).ok());
+  EXPECT_TRUE(ReadPlan(R"({"datagrams":1,"ways":[[1,2]],"rounds":[],"over":false})", 3).ok());
+  EXPECT_FALSE(ReadEndpoint(R"({"host":"h","address":"","datagrams":65536,"transfers":1})").ok());
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
+
+DDPRUN_FUZZER(bytes) { ddprun::launcher::ReadPreflightBytes(bytes); }

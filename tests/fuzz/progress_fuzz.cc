@@ -1,16 +1,35 @@
-#include "tests/fuzz/progress_fuzz.h"
+#include <gtest/gtest.h>
 
 #include <algorithm>
+#include <cstddef>
+#include <cstdint>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/rng.h"
 #include "launcher/core/hang_detector.h"
 #include "launcher/core/time_book.h"
 #include "rendezvous/wire/convert.h"
+#include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/input_bytes.h"
+#include "tests/support/inputs.h"
 
 namespace ddprun::launcher {
+
+struct ProgressFuzzResult {
+  std::string problem;    // "" = none
+  uint64_t reports = 0;   // findings for the service
+  uint64_t suspects = 0;  // in them
+};
+
+// Plays the bytes as what workers store in their pages of progress, which may be anything, and as
+// what /proc shows of them: into the detector of hangs and the book of time. What comes of it is
+// taken by the service, no look is wanted at once again, and no time is lost or booked twice.
+ProgressFuzzResult FuzzProgress(const uint8_t* data, size_t size);
+
 namespace {
 
 constexpr absl::Duration kStart = absl::Hours(1);  // of the clock, when the generation begins
@@ -226,3 +245,36 @@ ProgressFuzzResult FuzzProgress(const uint8_t* data, size_t size) {
 }
 
 }  // namespace ddprun::launcher
+
+namespace ddprun::launcher {
+namespace {
+
+TEST(ProgressSmoke, WorkersStoreWhatTheyLike) {
+  uint64_t reports = 0;
+  uint64_t suspects = 0;
+  const auto inputs = Inputs<uint64_t>(3000);
+  for (uint64_t seed = 0; seed < inputs; ++seed) {
+    Rng rng(seed);
+    std::vector<uint8_t> bytes(100 + rng.Below(2000));
+    const uint64_t bound = rng.Chance(50) ? 200 : 256;
+    for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(rng.Below(bound));
+    const ProgressFuzzResult result = FuzzProgress(bytes.data(), bytes.size());
+    ASSERT_EQ(result.problem, "") << "seed " << seed;
+    reports += result.reports;
+    suspects += result.suspects;
+  }
+  // The events got somewhere.
+  EXPECT_GT(reports, inputs / 3);
+  EXPECT_GT(suspects, inputs / 10);
+}
+
+TEST(ProgressSmoke, TheEmptyInput) { EXPECT_EQ(FuzzProgress(nullptr, 0).problem, ""); }
+
+}  // namespace
+}  // namespace ddprun::launcher
+
+DDPRUN_FUZZER(bytes) {
+  const ddprun::launcher::ProgressFuzzResult result =
+      ddprun::launcher::FuzzProgress(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  DDPRUN_CHECK(result.problem.empty(), result.problem);
+}

@@ -1,4 +1,4 @@
-#include "tests/fuzz/values_fuzz.h"
+#include <gtest/gtest.h>
 
 #include <algorithm>
 #include <string>
@@ -7,15 +7,24 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
+#include "absl/strings/string_view.h"
 #include "base/check.h"
+#include "base/rng.h"
 #include "base/text.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/values.h"
 #include "launcher/plan/rendezvous_config.h"
 #include "launcher/plan/signals.h"
 #include "rendezvous/core/bounds.h"
+#include "tests/fuzz/fuzz_target.h"
 
 namespace ddprun::launcher {
+
+// Reads the bytes as a value with a grammar of its own: the first byte chooses between
+// --rdzv_conf, --redirects, ranks, lists of texts and signals ('c', 's', 'r', 't', 'g').
+// Checks what each reader promises. Returns: whether it was a value. Aborts if a promise is broken.
+bool ReadValueBytes(absl::string_view bytes);
+
 namespace {
 
 template <typename Result>
@@ -105,3 +114,67 @@ bool ReadValueBytes(absl::string_view bytes) {
 }
 
 }  // namespace ddprun::launcher
+
+namespace ddprun::launcher {
+namespace {
+
+constexpr uint64_t kSeed = 20240609;
+constexpr int kRounds = 40'000;
+
+const char* const kPieces[] = {"0",
+                               "1",
+                               "3",
+                               "12",
+                               "4095",
+                               "4096",
+                               "99999999999999999999",
+                               "-",
+                               ":",
+                               ",",
+                               ",,",
+                               "*",
+                               "=",
+                               " ",
+                               "join_timeout",
+                               "lease",
+                               "is_host",
+                               "true",
+                               "5",
+                               "150ms",
+                               "nan",
+                               "SIGTERM",
+                               "usr1",
+                               "KILL",
+                               "15",
+                               "\xff",
+                               "\n",
+                               "_",
+                               "+"};
+
+TEST(ValuesSmoke, RandomPieces) {
+  Rng rng(kSeed);
+  int values = 0;
+  for (int round = 0; round < kRounds; ++round) {
+    std::string text(1, "csrtg"[rng.Below(5)]);
+    for (uint64_t i = rng.Below(8); i > 0; --i) text += kPieces[rng.Below(std::size(kPieces))];
+    values += ReadValueBytes(text) ? 1 : 0;
+  }
+  // Both sides of the readers were reached.
+  EXPECT_GT(values, kRounds / 20);
+  EXPECT_LT(values, kRounds / 2);
+}
+
+TEST(ValuesSmoke, Bytes) {
+  EXPECT_TRUE(ReadValueBytes("cjoin_timeout=5,is_host=true"));
+  EXPECT_TRUE(ReadValueBytes("s0-3:1,*:2"));
+  EXPECT_TRUE(ReadValueBytes("r0,2-4"));
+  EXPECT_TRUE(ReadValueBytes("ta,,b,c"));
+  EXPECT_TRUE(ReadValueBytes("gUSR1,SIGUSR2"));
+  EXPECT_FALSE(ReadValueBytes("s4"));
+  EXPECT_FALSE(ReadValueBytes(""));
+}
+
+}  // namespace
+}  // namespace ddprun::launcher
+
+DDPRUN_FUZZER(bytes) { ddprun::launcher::ReadValueBytes(bytes); }

@@ -1,20 +1,55 @@
-#include "tests/fuzz/wire_fuzz.h"
+#include <gtest/gtest.h>
 
+#include <malloc.h>
+
+#include <cstddef>
+#include <cstdint>
 #include <iterator>
 #include <memory>
+#include <string>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/check.h"
+#include "base/rng.h"
 #include "ddprun/rendezvous/v1/rendezvous.pb.h"
 #include "rendezvous/wire/convert.h"
+#include "tests/fuzz/fuzz_target.h"
 #include "tests/fuzz/input_bytes.h"
 #include "tests/fuzz/message_damage.h"
 #include "tests/fuzz/wire_world.h"
 #include "tests/support/sample_messages.h"
 
 namespace ddprun::rendezvous {
+
+class WireWorld;
+
+struct WireFuzzResult {
+  std::string problem;   // "" = none
+  uint64_t refused = 0;  // streams and calls
+  uint64_t welcomed = 0;
+  uint64_t assigned = 0;
+};
+
+// Plays bytes into a real service over its wire: streams of messages and calls, whole, damaged and
+// raw. The first byte says whether it is a stranger who speaks, or members with the token. To the
+// service they are on another machine. A stranger is never welcomed, hears nothing, and changes
+// nothing of a job that is there; members may break what is theirs. Whatever is said, every stream
+// and call ends, and the service answers and holds little.
+class WireFuzz {
+ public:
+  explicit WireFuzz(std::string token = "the token of this service, which nobody guesses");
+  ~WireFuzz();
+
+  WireFuzzResult Play(const uint8_t* data, size_t size);
+
+ private:
+  std::unique_ptr<WireWorld> world_;
+  uint64_t inputs_ = 0;
+};
+
 namespace {
 
 // What one input may do, so that it takes milliseconds.
@@ -376,3 +411,77 @@ WireFuzzResult WireFuzz::Play(const uint8_t* data, size_t size) {
 }
 
 }  // namespace ddprun::rendezvous
+
+namespace ddprun::rendezvous {
+namespace {
+
+constexpr uint8_t kStranger = 0;
+constexpr uint8_t kMembers = 1;
+constexpr uint64_t kInputs = 300;
+constexpr size_t kGrowthMost = 8U << 20;
+
+std::vector<uint8_t> Input(uint8_t who, uint64_t seed) {
+  Rng rng(seed);
+  std::vector<uint8_t> bytes(100 + rng.Below(500));
+  for (uint8_t& byte : bytes) byte = static_cast<uint8_t>(rng.Below(256));
+  bytes[0] = who;
+  return bytes;
+}
+
+WireFuzzResult PlayAll(WireFuzz* fuzz, uint8_t who, uint64_t inputs) {
+  WireFuzzResult sum;
+  for (uint64_t seed = 0; seed < inputs; ++seed) {
+    const std::vector<uint8_t> bytes = Input(who, seed);
+    const WireFuzzResult result = fuzz->Play(bytes.data(), bytes.size());
+    sum.refused += result.refused;
+    sum.welcomed += result.welcomed;
+    sum.assigned += result.assigned;
+    if (result.problem.empty()) continue;
+    sum.problem = "seed " + std::to_string(seed) + ": " + result.problem;
+    return sum;
+  }
+  return sum;
+}
+
+TEST(WireSmoke, AStrangerChangesNothing) {
+  WireFuzz fuzz;
+  const WireFuzzResult result = PlayAll(&fuzz, kStranger, kInputs);
+  EXPECT_EQ(result.problem, "");
+  EXPECT_GT(result.refused, kInputs);
+}
+
+// The twin: a service without a token takes a stranger's word, and the target notices.
+TEST(WireSmoke, TwinAnOpenServiceIsNoticed) {
+  WireFuzz fuzz("");
+  EXPECT_NE(PlayAll(&fuzz, kStranger, kInputs).problem, "");
+}
+
+TEST(WireSmoke, MembersBreakNothingButTheirs) {
+  WireFuzz fuzz;
+  const WireFuzzResult result = PlayAll(&fuzz, kMembers, kInputs);
+  EXPECT_EQ(result.problem, "");
+  // The messages got somewhere.
+  EXPECT_GT(result.refused, kInputs / 4);
+  EXPECT_GT(result.welcomed, kInputs / 4);
+  EXPECT_GT(result.assigned, kInputs / 16);
+}
+
+// Under sanitizers nothing is counted.
+TEST(WireSmoke, StrangersLeaveNoMemoryBehind) {
+  WireFuzz fuzz;
+  ASSERT_EQ(PlayAll(&fuzz, kStranger, kInputs).problem, "");
+  const size_t before = mallinfo2().uordblks;
+  ASSERT_EQ(PlayAll(&fuzz, kStranger, kInputs).problem, "");
+  EXPECT_LT(mallinfo2().uordblks, before + kGrowthMost);
+}
+
+}  // namespace
+}  // namespace ddprun::rendezvous
+
+DDPRUN_FUZZER(bytes) {
+  // For the life of the process: a service takes longer to begin than an input.
+  static auto* const fuzz = new ddprun::rendezvous::WireFuzz();
+  const ddprun::rendezvous::WireFuzzResult result =
+      fuzz->Play(reinterpret_cast<const uint8_t*>(bytes.data()), bytes.size());
+  DDPRUN_CHECK(result.problem.empty(), result.problem);
+}

@@ -59,10 +59,13 @@ def refused(text):
     return found
 
 
-def passages(path, text):
-    """(line, prose, whether it is a comment) of a file: comments that belong together are one passage."""
+def passages(path, text, raw=False):
+    """(line, prose, whether it is a comment) of a file: comments that belong together are one passage.
+
+    `raw`: with the code that stands in backticks in documents.
+    """
     if path.endswith(".md"):
-        yield from _paragraphs(text)
+        yield from _paragraphs(text, raw)
     elif path.endswith((".h", ".cc", ".proto", ".in")):
         yield from _comments(text, r"^(?P<code>(?:[^\"/]|\"(?:\\.|[^\"\\])*\"|/(?!/))*)//+ ?(?P<prose>.*)$")
         yield from _literals(text)
@@ -74,7 +77,7 @@ def passages(path, text):
             yield from _literals(re.sub(r'""".*?"""', lambda m: "\n" * m.group().count("\n"), text, flags=re.S))
 
 
-def _paragraphs(text):
+def _paragraphs(text, raw):
     number, lines, fenced = 1, [], False
     for index, line in enumerate(text.splitlines() + [""], start=1):
         if line.lstrip().startswith("```"):
@@ -82,7 +85,7 @@ def _paragraphs(text):
             line = ""
         if fenced or not line.strip() or re.match(r"\s*([-*|#]|\d+\.)", line):
             if lines:
-                yield number, re.sub(r"`[^`]*`", "`code`", " ".join(lines)), False
+                yield number, " ".join(lines) if raw else re.sub(r"`[^`]*`", "`code`", " ".join(lines)), False
             number, lines = index, [] if fenced or not line.strip() else [line]
         else:
             lines.append(line)

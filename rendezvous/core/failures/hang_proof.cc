@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/types/span.h"
 
 // How crossed collectives are proven. A rank that waits inside a collective (group g, number s)
 // goes on when every member of g has begun number s of g. A rank's only thread begins nothing else
@@ -191,7 +192,7 @@ std::optional<HangProof> ProveKinds(const Groups& groups) {
       calls.push_back(absl::StrCat(
           ranks.size() == 1 ? "rank " : "ranks ",
           absl::StrJoin(
-              ranks.begin(), ranks.begin() + std::min(ranks.size(), kShownRanks), ", ",
+              absl::MakeConstSpan(ranks).first(std::min(ranks.size(), kShownRanks)), ", ",
               [](std::string* out, const RankProgress* rank) { absl::StrAppend(out, rank->rank); }),
           ranks.size() > kShownRanks ? ", …" : "", ranks.size() == 1 ? " waits in " : " wait in ",
           ranks.front()->worker.inside_call));
