@@ -52,7 +52,7 @@ struct CommandLine {
   std::vector<std::string> notes;     // the same, of what was found
 };
 
-// Reads the command line of ddprun: torchrun's options and ours (torchrun-contract 1, --help-all),
+// Reads the command line of ddprun: torchrun's options and ours (ddprun --help-all),
 // or one of the commands that --help lists as the first word.
 // Params: arguments — without the program's name. environment — PET_*, DDPRUN_TOKEN,
 // DDPRUN_TLS_DIR, PYTHON_EXEC, TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE are read. Never throws; any

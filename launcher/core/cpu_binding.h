@@ -20,7 +20,7 @@ using CpuSet = std::set<uint32_t>;
 // "0-2,4,6-7", as the kernel's lists and taskset(1) have it; "" for none.
 std::string CpuSetText(const CpuSet& cpus);
 
-// --numa_binding: the CPUs that a worker is bound to, by its GPU (torchrun-contract 4.9).
+// --numa_binding: the CPUs that a worker is bound to, by its GPU.
 enum class NumaBinding { kNone, kNode, kSocket, kExclusive, kCoreComplex };
 
 // --cpu_binding: the same without regard to GPUs.
