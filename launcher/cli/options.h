@@ -29,8 +29,7 @@ struct ExitNow {
   bool to_stderr = false;
 };
 
-// This task of a Slurm step leaves the launch to its node's first one, and waits for its end
-// (decision 30).
+// This task of a Slurm step leaves the launch to its node's first one, and waits for its end.
 struct WaitForNode {
   std::string node_socket;  // abstract unix socket that the first task holds
 };

@@ -13,6 +13,10 @@
 namespace ddprun::launcher {
 
 // Which CPUs each worker of this node gets. Pure; threads: any.
+//
+// Planned before anything starts, so that everything that can fail has failed by then; the worker's
+// process calls sched_setaffinity(2) before its exec(2). torchrun's numactl is another package to
+// install, another exec(2), and an error that looks like the worker's own.
 
 // CPUs by the kernel's numbers, those of /sys/devices/system/cpu.
 using CpuSet = std::set<uint32_t>;
