@@ -18,7 +18,7 @@ void SetLogLevel(absl::string_view name);
 bool LogEnabled(LogLevel level);
 
 // Prints one message to stderr: where SetLogLevel() got a name, each of its lines as
-// "<L><MMDD> <HH:MM:SS.micros> <pid> ddprun] text" (torchrun's glog style, torchrun-contract 4.7);
+// "<L><MMDD> <HH:MM:SS.micros> <pid> ddprun] text" (torchrun's glog style);
 // else "ddprun: warning: text". Threads: any.
 void Log(LogLevel level, absl::string_view message);
 

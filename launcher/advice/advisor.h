@@ -14,6 +14,10 @@ namespace ddprun::launcher {
 
 // Recognises failures that people know by the worker's words and by what ddprun itself knows of the
 // end, and says what to do (docs/LOGS.md). Pure. Threads: any, once it is made.
+//
+// RE2's sets look for all patterns in one pass, in linear time whatever a worker has written;
+// std::regex backtracks. Patterns match within a line, because lines of several threads mix. The
+// first rule that matches counts, so causes stand before consequences, without weights.
 class Advisor {
  public:
   // The rules of advice_rules.yaml, compiled in. Made at the first call, which takes milliseconds:

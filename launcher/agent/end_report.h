@@ -43,7 +43,7 @@ std::string WithoutSsh(absl::string_view command);
 std::string ReportJson(const LaunchPlan& plan, const std::string& node_id, const Exit& exit,
                        absl::Time now);
 
-// What the launcher's own error file says (torchrun-contract 4.5); nullopt = nothing is written:
+// What the launcher's own error file (TORCHELASTIC_ERROR_FILE) says; nullopt = nothing is written:
 // all went well, or the first cause has no error file. `now`: the wall clock. Reads the error file
 // of a worker of this node. Threads: any.
 std::optional<std::string> OwnErrorFile(const std::string& node_id, const Exit& exit,

@@ -18,6 +18,10 @@ namespace ddprun::launcher {
 // Without the driver's library there is no thread and no look; without a driver, or a GPU that the
 // workers may use, the first look is the last.
 // Life: as its agent. Threads: the agent's loop.
+//
+// With the heartbeats, not when a user looks: that would be a call to each node for each look, and
+// nothing for Prometheus. NVML, because DCGM is a daemon with rights of its own and nvidia-smi a
+// process per look.
 class GpuWatch {
  public:
   GpuWatch();

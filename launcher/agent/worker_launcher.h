@@ -97,7 +97,7 @@ class WorkerLauncher {
   struct Sink {
     Fd worker_end;         // invalid = ours
     int stream = 0;        // key of the stream that reads its other end; 0 = none
-    Fd rest;               // as SpawnRequest.stderr_rest
+    Fd rest;               // one of SpawnRequest.rests
     std::string why_ours;  // why it could not be passed on
   };
 

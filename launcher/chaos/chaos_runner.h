@@ -29,6 +29,12 @@ namespace ddprun::launcher {
 // at the pages of progress, carries out what the schedule says, and writes what it has done into
 // the same log.
 // Threads: the loop's.
+//
+// A parent of the unchanged agent: what is tested is what runs in production, and a killed agent
+// doesn't take the injector with it. A hidden option of the agent would test another program; a
+// message that asks for faults would let its sender end jobs. Nodes agree on a victim without a
+// message, because it follows from plan, seed and ranks. A program apart from ddprun would need the
+// parsing of launches (plan, config, schedulers) twice.
 class ChaosRunner {
  public:
   // Params: event_log — path that the agent writes to.

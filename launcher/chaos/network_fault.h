@@ -24,6 +24,8 @@ absl::Status CheckNetworkFaults();
 // Drops packets of this machine for a time. A process of its own takes the rules away again when
 // the time is over, when this object goes, and when ddprun dies, however.
 // Threads: the loop's.
+//
+// Not tc netem: an interface has one queue discipline, which may be the machine's own.
 class NetworkFault {
  public:
   // Requires: fault.lasts is finite. `on_over`: the rules are gone.

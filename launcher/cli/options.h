@@ -29,8 +29,7 @@ struct ExitNow {
   bool to_stderr = false;
 };
 
-// This task of a Slurm step leaves the launch to its node's first one, and waits for its end
-// (decision 30).
+// This task of a Slurm step leaves the launch to its node's first one, and waits for its end.
 struct WaitForNode {
   std::string node_socket;  // abstract unix socket that the first task holds
 };
@@ -52,7 +51,7 @@ struct CommandLine {
   std::vector<std::string> notes;     // the same, of what was found
 };
 
-// Reads the command line of ddprun: torchrun's options and ours (torchrun-contract 1, --help-all),
+// Reads the command line of ddprun: torchrun's options and ours (ddprun --help-all),
 // or one of the commands that --help lists as the first word.
 // Params: arguments — without the program's name. environment — PET_*, DDPRUN_TOKEN,
 // DDPRUN_TLS_DIR, PYTHON_EXEC, TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE are read. Never throws; any

@@ -14,6 +14,10 @@
 namespace ddprun::launcher {
 
 // What a file says.
+//
+// The nearest source wins: command line, then environment, then file, then default. A file's
+// variables follow this rule too, unlike in accelerate: there the file wins. A script
+// on the command line drops the file's args, which are another script's.
 struct ConfigFile {
   std::vector<Setting> settings;
   std::vector<std::string> command;  // script and args; empty = none

@@ -44,7 +44,7 @@ Examples:
 constexpr size_t kSourceBytesMax = 65536;  // less than Host::ReadFile() gives
 constexpr size_t kShownMax = 80;
 
-// torchrun's flags (torchrun-contract 1.3); all its other options take a value.
+// torchrun's flags; all its other options take a value.
 const char* const kFlags[] = {
     "standalone", "module", "m", "no-python", "run-path", "use-env", "virtual-local-rank"};
 // What Slurm says about each job (docs/SLURM.md).

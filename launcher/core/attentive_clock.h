@@ -22,6 +22,9 @@ namespace ddprun::launcher {
 //   runs ─Read, over kHeldUp after it was asked for─► stands for kHearing ─► runs, later
 //
 // Pure; one thread.
+//
+// One clock for all bounds, instead of extending each: eight parts have bounds, and the next one
+// would be forgotten. CLOCK_MONOTONIC alone counts a SIGSTOP and a frozen cgroup.
 class AttentiveClock {
  public:
   // How long what came meanwhile may take to be read, and what stood still with us to go on.

@@ -13,6 +13,10 @@
 namespace ddprun::launcher {
 
 // Which CPUs each worker of this node gets. Pure; threads: any.
+//
+// Planned before anything starts, so that everything that can fail has failed by then; the worker's
+// process calls sched_setaffinity(2) before its exec(2). torchrun's numactl is another package to
+// install, another exec(2), and an error that looks like the worker's own.
 
 // CPUs by the kernel's numbers, those of /sys/devices/system/cpu.
 using CpuSet = std::set<uint32_t>;
@@ -20,7 +24,7 @@ using CpuSet = std::set<uint32_t>;
 // "0-2,4,6-7", as the kernel's lists and taskset(1) have it; "" for none.
 std::string CpuSetText(const CpuSet& cpus);
 
-// --numa_binding: the CPUs that a worker is bound to, by its GPU (torchrun-contract 4.9).
+// --numa_binding: the CPUs that a worker is bound to, by its GPU.
 enum class NumaBinding { kNone, kNode, kSocket, kExclusive, kCoreComplex };
 
 // --cpu_binding: the same without regard to GPUs.

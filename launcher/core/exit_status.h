@@ -4,7 +4,7 @@
 namespace ddprun::launcher {
 
 // What an agent's exit status tells a scheduler; docs/SIGNALS.md is the whole table, and
-// docs/decisions has why these numbers.
+// docs/decisions/0016 has why these numbers.
 
 // Torchrun's: the job failed and may be started again.
 inline constexpr int kExitFailed = 1;

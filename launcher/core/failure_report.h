@@ -27,8 +27,8 @@ struct ReportOptions {
   std::optional<Advice> advice;
 };
 
-// What a user reads when a job has failed: torchrun's ChildFailedError block (torchrun-contract
-// 4.5), with its fields in its order. The other failures come first, at most ten of them and how
+// What a user reads when a job has failed: torchrun's ChildFailedError block, with
+// its fields in its order. The other failures come first, at most ten of them and how
 // many more there are; the first cause over all nodes (R12) comes last, where one looks, with what
 // else is known about it. Several first causes are shown as a tie. What a verdict to many nodes
 // leaves out (R8) is counted, and who has it is named. Sentences are wrapped at 80

@@ -84,7 +84,7 @@ class HangDetector {
   absl::Duration survived() const { return settings_.survived; }
   // True when the worker has made no progress since the findings were reported: they still hold.
   bool StillStands(uint32_t local_rank) const;
-  // "no progress in train, step 17, for 2.1s (limit 0.8s: 3 x 102ms + 0.5s)".
+  // "no progress in train, step 17, for 2.1s".
   std::string Describe(uint32_t local_rank, Instant now) const;
   // As last seen.
   const Witness& witness(uint32_t local_rank) const { return workers_.at(local_rank).witness; }

@@ -200,7 +200,7 @@ struct LaunchPlan {
   std::vector<uint32_t> worker_omp_threads;
   SignalPlan signals;
   // Abstract unix socket that this agent holds while it lives, for the other tasks of its node in a
-  // Slurm step (decision 30); "" = none.
+  // Slurm step (node_socket.h); "" = none.
   std::string node_socket;
   // The job of Slurm that this agent requeues when it loses the service, whose node has the batch
   // script too; "" = none.

@@ -24,6 +24,10 @@ StreamSink SinkOf(const OutputPlan& output, OutputStream stream, uint32_t local_
 std::string RunFolderName(absl::string_view run_id, absl::string_view random);
 
 // "attempt_1"; when that folder is an older generation's, "attempt_1.g4".
+//
+// torchrun has one folder per restart count and deletes what is in it. A node that joins or leaves
+// begins a generation without a new count, and the logs up to then would be gone. The generation is
+// the same on all nodes, so folders that belong together can be found.
 std::string AttemptFolderName(uint32_t restart_count);
 std::string AttemptFolderName(uint32_t restart_count, uint64_t generation);
 

@@ -8,6 +8,10 @@
 namespace ddprun::launcher {
 
 // What an agent does with each signal that it gets; docs/SIGNALS.md is this as a table.
+//
+// SIGTERM preempts only programs that ask for stop steps, which have said that they want to be
+// stopped so. All others see torchrun's TERM; if it always preempted, a killed plain script would
+// end with 75, and a job of fixed size on all its nodes.
 struct SignalPolicy {
   // --signals_to_handle: these stop the workers with the same signal, and the agent leaves.
   std::set<int> ending = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};

@@ -30,8 +30,15 @@ struct DaemonConfig {
 };
 
 // `ddprun daemon`: keeps interpreters parked between jobs, and gives them to the jobs of its user
-// on its machine, with the keeper whose children they are (decision 72). Threads: the loop's; one
-// in the process, because wardens are forked.
+// on its machine, with the keeper whose children they are. Threads: the loop's; one in the
+// process, because wardens are forked.
+//
+// Keepers are given away, not interpreters, because a process's parent can't be chosen: a fork of
+// the daemon's interpreter could be the child of the daemon only, or init's, and all that is
+// promised of teardown rests on the keeper being the parent of the workers. So keeper and
+// interpreter are forked ahead together, and the agent adopts the keeper. A job gets an interpreter
+// only if all that a process inherits is equal; variables count but for a short list, because no
+// launcher knows which ones a C library reads.
 class Daemon {
  public:
   // Errors: as TakeDaemonSeat(); of files in the folder.

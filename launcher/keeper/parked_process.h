@@ -40,6 +40,9 @@ struct ParkedStart {
 // one ahead, which orphans itself when it is asked for, so that it is the keeper's own child like
 // any worker.
 //
+// Ahead, because a fork of a process with torch copies page tables for 20 to 40 ms. Only one is
+// ahead: each costs a fork beside training after every start.
+//
 // They speak over a SOCK_SEQPACKET channel, whose number the process finds in DDPRUN_WARM, in the
 // packets of launcher/keeper/channel.h:
 // - the process says texts, which are the agent's affair;

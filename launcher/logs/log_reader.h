@@ -29,6 +29,10 @@ struct LogRequest {
 // Reads the log files of a catalog from beginning to end, one generation after the other, and
 // follows them by inotify(7). Every byte comes once and in its file's order. Blocks in reads, so it
 // has a thread of its own: a slow disk or a slow taker holds up nobody else.
+//
+// The files are read, not what passes through the agent, so a slow reader loses nothing and holds
+// up no worker, and what was written before is there. Each agent serves its own node's files:
+// through the service, the output of a thousand nodes would take one node's network.
 class LogReader {
  public:
   // Takes a piece of at most 32 KiB; false = enough.

@@ -2,6 +2,10 @@
 optimizer marked on the worker's page of progress (docs/PROGRESS.md), unless the program marks by itself.
 
 A step is over when an optimizer steps that has stepped in it before: two that take turns make one step together.
+To count each step of each optimizer would double the steps of a GAN; to count the first optimizer's would stop where a script
+goes on with another one. The phase is one of its own, so that rules that read marks (work done twice, restarts without progress)
+don't take a count that begins anew for a training's step. A program's own marks win: the hook stores only over its own word.
+torch.compile doesn't look into the hook (_torchdynamo_disable). A .pth file is no way, because the installation isn't ours.
 Standard parts only, and as few as can be: whatever is imported here is in every worker.
 """
 

@@ -6,7 +6,7 @@
 
 namespace ddprun::launcher {
 
-// The command line knows two kinds of errors, told apart as torchrun does (torchrun-contract 1.1).
+// The command line knows two kinds of errors, with torchrun's exit statuses.
 
 // The words can't be understood: unknown option, missing script, no number. Exit status 2.
 inline absl::Status UsageError(absl::string_view text) { return absl::InvalidArgumentError(text); }

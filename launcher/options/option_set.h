@@ -44,9 +44,9 @@ struct ParsedArguments {
 // Reads the file that an option names.
 using SettingsReader = std::function<absl::StatusOr<std::vector<Setting>>(const Argument& path)>;
 
-// The options of one command, with the grammar of Python's argparse as torchrun uses it
-// (torchrun-contract 1.1, 1.2): both spellings, --option=value, -r3, unique prefixes, last one
-// wins, options end at the first positional, environment fallbacks.
+// The options of one command, with the grammar of Python's argparse as torchrun uses it: both
+// spellings, --option=value, -r3, unique prefixes, last one wins, options end at the first
+// positional, environment fallbacks.
 //
 // Threads: one at a time.
 class OptionSet {

@@ -17,7 +17,7 @@ struct ErrorFile {
   int64_t timestamp = 0;  // seconds since 1970 on the worker's clock; 0 = unknown
 };
 
-// Reads a torchelastic error file (torchrun-contract 4.5), in the form of @record
+// Reads a torchelastic error file, in the form of torch.distributed.elastic's @record
 // {"message": {"message", "extraInfo": {"py_callstack", "timestamp"}}} or in the plain form
 // {"message", "timestamp"}. What a worker writes is never trusted: a file that is no JSON, too long
 // or of another shape gives a message that says so, followed by its first text.

@@ -458,6 +458,10 @@ absl::Status Planner::PlanTimes() {
 }
 
 // Options that torchrun needs and that have nothing to decide here are checked, and explained.
+//
+// Scripts that give them keep running, and no user believes that they did something. --logs_specs
+// is refused instead: a job whose logs go elsewhere than asked is worse than one that doesn't
+// start.
 absl::Status Planner::CheckIdleOptions() {
   DDPRUN_RETURN_IF_ERROR(ParseDuration(arguments_.monitor_interval, absl::Nanoseconds(1)).status());
   const Argument& method = arguments_.start_method;

@@ -21,6 +21,8 @@ namespace ddprun::launcher {
 //   c10d, or an endpoint alone                    endpoint, else localhost:29400; the owner of its
 //                                                 address hosts; a rank is claimed only when given
 //
+// A unix socket takes no port, so two jobs of one node never collide, and no other user reaches it.
+//
 // Errors: usage and plan errors (errors.h). `warnings` gets lines for the user.
 absl::StatusOr<LaunchPlan> MakeLaunchPlan(const LaunchArguments& arguments,
                                           const EnvironmentLookup& environment, const Host& host,

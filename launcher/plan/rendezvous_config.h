@@ -28,7 +28,7 @@ struct RendezvousConfig {
 // Adds --rdzv_conf.
 void DefineRendezvousConfig(Argument* target, OptionSet* options);
 
-// Reads --rdzv_conf (torchrun-contract 1.5). Keys of torchrun's backends that mean nothing here,
+// Reads --rdzv_conf. Keys of torchrun's backends that mean nothing here,
 // and unknown ones, get a warning each. Errors: plan errors that name key and value.
 // `for_etcd`: keys for etcd mean something.
 absl::StatusOr<RendezvousConfig> ParseRendezvousConfig(const Argument& argument, bool for_etcd,

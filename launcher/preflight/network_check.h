@@ -25,6 +25,10 @@ struct CheckMember {
 // says what to measure next (launcher/preflight/core/link_check.h); the others measure what they
 // are told. All of it within about 5 s for 8 nodes; a node that doesn't answer costs 2.5 s once.
 //
+// Before a run, each worker runs the check and then executes its own command in the same process
+// (exec(2)): one job and one rendezvous. A second job would meet at a port that the first may still
+// hold.
+//
 // In the store, below "ddprun_preflight/": seat/NODE, table, sitting/NODE, plan/PASS,
 // sent/PASS/NODE, counted/PASS, looks/PASS/NODE, verdict.
 //

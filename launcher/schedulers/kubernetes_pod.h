@@ -15,6 +15,10 @@ namespace ddprun::launcher {
 // What Kubernetes says about the pod that this process is in: one of an indexed Job, alone or
 // within a JobSet. Source: the Job documentation's "Job with Pod-to-Pod Communication"; JobSet's
 // labels.
+//
+// Pod 0's address follows from this pod's name and its domain in /etc/hosts. So a pod needs no
+// service account and no API server, which may be away. Counting the headless service's addresses
+// would miss pods that aren't scheduled yet.
 struct KubernetesPod {
   std::string hostname;  // "train-1": the Job's name and the pod's index
   std::string domain;    // "train.default.svc.cluster.local"; "" = no other pod can find it by name

@@ -10,10 +10,14 @@
 
 namespace ddprun::launcher {
 
-// How the tasks of a Slurm step on one node learn that the first of them, which launches, has ended
-// (decision 30): it listens on an abstract unix socket (unix(7)), the others connect, and the
-// kernel closes their connections when the last process that holds the socket is gone: the agent
-// and its keeper.
+// How the tasks of a Slurm step on one node learn that the first of them, which launches, has
+// ended: it listens on an abstract unix socket (unix(7)), the others connect, and the kernel closes
+// their connections when the last process that holds the socket is gone: the agent and its keeper.
+//
+// One task launches for all, because a node's workers need one parent: LOCAL_RANK, the keeper and
+// hang detection depend on it. The others stay, because sites end a step some time after its first
+// task has ended (WaitTime). Not a file with a lock, which may be left over or on a file system
+// without locks; not /proc, which is blind in containers and has a race before execve(2).
 
 // Listens on `name`. Nothing is ever accepted.
 // Errors: errno, ALREADY_EXISTS when another process listens there.

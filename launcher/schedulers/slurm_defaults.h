@@ -19,7 +19,7 @@ inline constexpr char kGiveUpVariable[] = "DDPRUN_SLURM_GIVE_UP_AFTER";
 
 // What Slurm made of a launch.
 struct SlurmShare {
-  // The step starts several tasks on this node, of which the first launches for all (decision 30).
+  // The step starts several tasks on this node, of which the first launches for all.
   // The name of the abstract unix socket that it holds as long as it lives, and whether this is one
   // of the others, which do nothing but wait for its end. "": each task is for itself.
   std::string node_socket;

@@ -20,10 +20,14 @@ namespace ddprun::launcher {
 // The embedded rendezvous service: a child of the agent, so that its death is not the workers'. The
 // first process of it is forked early, while ours has neither threads nor gRPC, and waits until it
 // is told to serve; whether this agent hosts may need a name to be resolved first. One that dies
-// after that is started again at the same address, by executing this program (decision 48), until
+// after that is started again at the same address, by executing this program, until
 // ServiceRestarts gives it up.
 //
 // It lives as long as its agent. Threads: Fork() before any thread; the rest on the loop.
+//
+// Why the same port: agents know no other address, so SO_REUSEADDR and retries get it back. The
+// agent doesn't keep the listening socket meanwhile: clients would wait in its queue for a timeout,
+// where a refused connection is tried again at once.
 class ServiceChild {
  public:
   // A service that died is there again.

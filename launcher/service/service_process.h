@@ -49,6 +49,11 @@ struct ServicePorts {
 // One process of the embedded rendezvous service: a child of the agent. It waits without cost until
 // it is told to serve, and lives as long as its agent, whose end closes the pipe that it watches.
 // Threads: Fork() before any thread; the rest on the loop.
+//
+// Why forked early: whether this agent hosts is known only after a name was resolved, which may
+// block for seconds, and by then the agent has threads and gRPC, beside which only exec(2) is safe.
+// A fork that waits on a pipe costs nothing if it isn't needed; an exec(2) at that point would load
+// the program once more before each job's first start.
 class ServiceProcess {
  public:
   // `close_in_child`: descriptors of the agent that the child must not hold.

@@ -15,9 +15,9 @@
 namespace ddprun::launcher {
 
 // torchrun's events (--event_log_handler console): one JSON object a line, in torchrun's shape and
-// spelling (torchrun-contract 4.8), of the states RENDEZVOUS, ASSIGN_WORKER_RANKS, START,
-// SUCCEEDED, FAILED and TERMINATED. Times are durations; "timestamp" is 0, as there. Threads: one
-// at a time.
+// spelling, of the states RENDEZVOUS, ASSIGN_WORKER_RANKS, START, SUCCEEDED, FAILED and TERMINATED.
+// Times are durations; "timestamp" is 0, as there. Threads: one at a time.
+// Source: torch.distributed.elastic.events.api.Event.
 class ElasticEvents {
  public:
   // `write`: takes one line, with its newline.

@@ -32,6 +32,11 @@ std::string WhyCold(const LaunchPlan& plan);
 // is for_survivors it does so from when a worker has told that it goes on in its process, too. It
 // says nothing to a user who hasn't asked for it.
 // Threads: the loop's.
+//
+// for_survivors is the default, because there all workers wait for the one that starts; where all
+// are started anew, they wait longer for the checkpoint and each other. What counts is that a
+// worker waits for its generation's end, not the program's option, which the program may set
+// itself.
 class WarmStarts {
  public:
   struct Hooks {

@@ -72,7 +72,7 @@ class RendezvousServer {
   // Port in use; 0 for unix sockets.
   virtual int port() const = 0;
   virtual Term term() const = 0;
-  // How often input was refused, by kind ("malformed_message", "foreign_job", …; R9).
+  // How often input was refused, by kind ("malformed_message", "slow_reader", …; R9).
   virtual const std::map<std::string, uint64_t>& refusals() const = 0;
   // Calls `on_idle` once, from the loop, as soon as no agent's stream is open.
   virtual void NotifyWhenIdle(std::function<void()> on_idle) = 0;

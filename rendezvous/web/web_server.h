@@ -26,6 +26,10 @@ namespace ddprun::rendezvous {
 // other. At most one call at a time, for all who asked before it began; the pages and curves
 // themselves don't wait for it. For the curves it asks where nobody else does (CurveBook). Threads:
 // two of its own; Start and the destructor: any, once.
+//
+// libevent's evhttp: it needs only libc, and Debian has an archive of it for the wheel. Debian's
+// cpp-httplib needs OpenSSL and brotli in every `ddprun`; prometheus-cpp has no archive. Threads
+// of its own, so that a slow reader holds up no job.
 class WebServer {
  public:
   struct Options {

@@ -15,8 +15,8 @@
 
 namespace ddprun::rendezvous {
 
-// gRPC as every server and client of ours uses it: where its defaults are unsafe here (design.md
-// §3), and why. tests/server/grpc_settings_test.cc has a test for each that fails with the default.
+// gRPC as every server and client of ours uses it: where its defaults are unsafe here, and why.
+// tests/server/grpc_settings_test.cc has a test for each that fails with the default.
 
 // One attempt at one address: long enough for one lost SYN (sent again after 1 s).
 inline constexpr absl::Duration kConnectTimeout = absl::Milliseconds(1500);

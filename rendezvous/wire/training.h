@@ -8,7 +8,9 @@
 
 namespace ddprun::rendezvous {
 
-// Pure; threads: any.
+// What workers report of their training passes beside the core's messages, at both ends: no rule
+// looks at loss and rates, and a field of the core is proved, simulated and fuzzed. If a rule ever
+// looks at them, they belong in the core. Pure; threads: any.
 v1::TrainingStatus ToProto(const TrainingReport& report);
 // Anybody may have sent it: what can't be is left out.
 TrainingReport FromProto(const v1::TrainingStatus& proto);

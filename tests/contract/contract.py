@@ -38,6 +38,17 @@ JUDGED = MODE in ("ordinary", "whole")
 RESULTS = os.environ.get("DDPRUN_CONTRACT_RESULTS", os.path.join(jobs.ROOT, "build", "dev", "contract-results"))
 
 
+# Values in which ddprun differs on purpose from torchrun 2.15, beside docs/TORCHRUN.md and what tests say with Differs:
+#   MASTER_ADDR of a plain run      127.0.0.1, not the host's full name, which needs a resolver that knows it
+#   run id of a plain run           a UUID; but a --rdzv_id that is given is kept
+#   a missing script                an error before anything is started; the same status 1
+#   nobody listens                  read_timeout where it is given (60 s in torchrun), else the join timeout
+#   --print-completion              prints the script that is installed, for bash and zsh; needs no package
+#   --shutdown-timeout              takes a duration; another name of --grace
+#   cas_backoff_max_seconds         of --rdzv_conf: accepted with a warning, because there is no compare-and-set
+#   TORCHELASTIC_UNINTERRUPTIBLE_STATE_TIMEOUT  isn't read: --hang_timeout covers such a worker
+#   --node-rank under c10d          no warning that it is ignored, because it is used
+#   torch's Python event handlers   aren't called: the agent is another process; --event_log_handler writes torchrun's names
 class Differs:
     """Why ours is not what torchrun does: pains that are cured, and words. `only`: the torchrun that alone differs."""
 

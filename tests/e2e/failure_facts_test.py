@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Torchrun's report and error files (torchrun-contract 4.5), --report_file, and what else is known of a failure."""
+"""Torchrun's report and error files, --report_file, and what else is known of a failure."""
 
 import json
 import os

@@ -366,7 +366,7 @@ class StatusCommand(StatusTestCase):
 
 
 class JobsOfThisMachine(BedTestCase):
-    """Jobs of one node have no address (decision 3): who started them finds them without one."""
+    """Jobs of one node have no address, but a unix socket: who started them finds them without one."""
 
     def run_command(self, *arguments, status=0):
         result = subprocess.run([DDPRUN, *map(str, arguments)], env=self.bed.environment, capture_output=True, text=True,

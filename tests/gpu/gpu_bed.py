@@ -114,7 +114,7 @@ class GpuCase(BedTestCase):
 
 
 def shared_gpu():
-    """Each rank is a host of its own to NCCL, which then lets several use one GPU (decision 89)."""
+    """Each rank is a host of its own to NCCL, which then lets several use one GPU."""
     return {**KERNELS, "LD_PRELOAD": NCCL_HOST, "DDPRUN_NCCL_PLUGIN": NCCL_PLUGIN, "CUDA_VISIBLE_DEVICES": "0",
             "NCCL_SOCKET_IFNAME": "lo"}
 

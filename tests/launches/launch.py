@@ -240,7 +240,7 @@ class Launch:
 
     @property
     def status(self):
-        """The exit status that the workers deserve (decision 8: one for any failure)."""
+        """The exit status that the workers deserve (as torchrun: 1 for any failure)."""
         return 1 if self.fails else 0
 
     def plan(self, journal, patience):

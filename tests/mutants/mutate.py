@@ -4,6 +4,9 @@
 mutate.py FROM TO [MUTANTS]: copies the sources (*.cc) of FROM and of the folders in it to TO; the build calls it.
 MUTANTS is another list, of several folders: those of others are left out. A mutant whose original is not there exactly
 once is an error that names it: the source has changed, so the mutant must, too.
+
+One build has them all, because a build for each would take minutes. Written by hand, because tools that make mutants up make
+thousands, most of them equal to the original. Not in the product's source, where a mutant would be a bug that ships.
 """
 
 import os

@@ -10,7 +10,8 @@
 #include "base/rng.h"
 
 // What goes wrong in a run, as a list that is there before the run begins: so it can be made
-// shorter.
+// shorter. Faults are left out, not draws of chance (as QuickCheck does): a draw that is gone would
+// change all later ones.
 namespace ddprun::sim {
 
 enum class FaultKind {

@@ -14,7 +14,7 @@ struct WorkerError {
   std::string stack;    // where it was thrown, innermost frame last; "" = unknown
 };
 
-// The text of an error file in torchelastic's schema (torchrun-contract 4.5):
+// The text of an error file in torchelastic's schema, which torchrun and ddprun read:
 // {"message": {"message": …, "extraInfo": {"py_callstack": …, "timestamp": "<epoch seconds>"}}}.
 // Bytes that are not UTF-8 are replaced. Without a stack the message stands in for it, because
 // launchers print the call stack.

@@ -31,6 +31,9 @@ struct MetricsLogOptions {
 };
 
 // Rank 0's files and console. A file that can't be written is told of once. Threads: one.
+//
+// Each record is written at once, because what a buffer loses with a killed process is what
+// explains the crash. Rank 0 writes for all: files of each rank would leave the sums to the reader.
 class MetricsLog {
  public:
   // Errors: the errno of mkdir(2), open(2), write(2) or rename(2), with the path.

@@ -37,6 +37,8 @@ struct Announcement {
 // gone with the last process that maps it, however that ends. Peers open it as
 // /proc/<pid>/fd/<number>, which takes the same user and pid namespace.
 // Threads: the layout says what is atomic; the rest is ordered by the lines of progress.
+//
+// Peers' tensors aren't read in place: process_vm_readv(2) needs the rights of ptrace(2).
 class Segment {
  public:
   static constexpr uint32_t kMaxRanks = 256;

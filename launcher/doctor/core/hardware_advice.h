@@ -35,6 +35,9 @@ struct HardwareAdvice {
 
 // By the least memory among the visible GPUs, in GB of 10^9 bytes, in which cards are named:
 //
+// NVML says 15,360 MiB of a card of 16 GB; counted in GiB, what a driver keeps for itself would
+// move cards into the row below.
+//
 //   memory    batch  accumulation
 //   ≥ 20 GB      16             4
 //   14-20 GB     12             5

@@ -13,6 +13,10 @@ namespace ddprun::launcher {
 // no times. The longer ago, the coarser: two moments that are kept are at most 1/16 of their age
 // apart, or a look's distance, so a month of a busy file takes some 10 KiB. Pure.
 // Threads: one at a time.
+//
+// Sizes, because workers write to their files themselves (--redirects) and the files are
+// torchrun's: nothing may be added to their lines, and an index beside each would be a file that
+// nobody expects.
 class LogTimes {
  public:
   // Requires: neither time nor size ever goes back; a look that says so is left out.

@@ -30,6 +30,10 @@ inline constexpr uint32_t kCheckNodesMax = 256;
 // Decides what the nodes of a job measure: all of them once, then only what looks bad, again and
 // with less at the same time. Nothing is accused of what was seen once: on a busy machine any one
 // measurement may be off. Pure; threads: any.
+//
+// Datagrams first: they tell the directions of a link apart, which TCP can't, and a cut costs no
+// timeout. TCP's rate is measured only along whole links. Nothing is compared with a constant,
+// because what is slow on one network is usual on another.
 class LinkCheck {
  public:
   // `nodes`: those that came have `told` set.

@@ -16,6 +16,10 @@ inline constexpr size_t kHttpHeadBytesMax = 8192;
 // GET and HEAD of /healthz, /health and / get 200 with `body` (JSON); all else gets 400, 404, 405
 // or 431. The connection ends with the response. Any bytes are fine; linear in their number. Pure.
 // Source: RFC 9112.
+//
+// Without an HTTP library: the agent's own loop must answer, because an answer of another thread
+// says nothing about the loop, and libmicrohttpd, which a foreign loop can drive, brings GnuTLS
+// into each agent.
 std::optional<std::string> AnswerHealthRequest(absl::string_view received, absl::string_view body);
 
 }  // namespace ddprun::launcher

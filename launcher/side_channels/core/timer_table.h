@@ -13,7 +13,7 @@
 namespace ddprun::launcher {
 
 // The watchdog's timers: promises of worker processes to be done with something by a time
-// (torch.distributed.elastic.timer's FileTimerClient, torchrun-contract 4.8).
+// (torch.distributed.elastic.timer's FileTimerClient).
 // Pure; one thread. Bounds: kTimersMax timers, kScopeBytesMax bytes for a scope.
 class TimerTable {
  public:

@@ -51,6 +51,10 @@ struct RestartDecision {
 //   where others go on in their processes and the user chose no number; else a failure costs a
 //   restart, if one is left; failures that no restart will cure end the job for good; quick ones in
 //   a row wait longer and longer.
+//
+// Limits that torchrun doesn't have (crash loops, membership changes) act only if the user gives
+// them: a program that fails six times and then works, because a file server isn't mounted yet,
+// gets all the restarts that were asked for.
 RestartDecision DecideRestart(const JobSpec& spec, const RestartHistory& before,
                               const RoundEnd& end);
 

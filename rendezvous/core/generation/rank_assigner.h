@@ -42,8 +42,8 @@ struct Placement {
   uint32_t role_world_size = 0;
 };
 
-// Ranks of the nodes' first workers: prefix sums over the nodes, and over those of the same role
-// (torchrun-contract 2.1). Pure.
+// Ranks of the nodes' first workers: prefix sums over the nodes, and over those of the same role,
+// as torchrun counts RANK and ROLE_RANK. Pure.
 std::vector<Placement> PlaceWorkers(const std::vector<Share>& shares_by_group_rank);
 
 }  // namespace ddprun::rendezvous

@@ -43,6 +43,10 @@ Audience AudienceOf(const NodeTable::Nodes& nodes);
 // A job that lasts longer than kAgentsStart never waits so, nor does one that was stopped. The
 // tasks of a step may also run one job after the other under one name: an agent that joins from a
 // host that took part belongs to the next one, and the wait ends for it.
+//
+// Agents don't confirm the verdict by a message: that would be a round trip at the end of each job.
+// A stream that the agent closed has been read to its end; one that was reset may not have been, so
+// its agent gets the rest of kFarewell to come back.
 class Farewell {
  public:
   // The job begins. A scheduler starts `agents` of it, the last of them before `until`.

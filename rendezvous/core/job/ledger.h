@@ -33,6 +33,11 @@ namespace ddprun::rendezvous {
 //
 // A service that goes on with the job hears the same from the same agents. It counts again when all
 // of them have told, and has at least what the former service had.
+//
+// One node, not the mean of all: a checkpoint of rank 0 for which 63 others wait would be a
+// sixty-fourth of a checkpoint. Durations, not times, because clocks of hosts can't be compared.
+// Training is booked by marks, not as what is left over: then the books would balance whatever is
+// wrong.
 class Ledger {
  public:
   // The first node has joined.

@@ -11,6 +11,10 @@
 namespace ddprun::rendezvous {
 
 // The machines that were asked to leave, and may not join again until that is undone (R15). Pure.
+//
+// A drained node leaves as a preempted one does, but its machine stays away: supervisors start at
+// once what has ended. A drained machine isn't kept as a spare, because spares hold GPUs that
+// somebody wants to work on.
 class DrainList {
  public:
   // Bound: the last kDrainedMax; the oldest one may join again then.

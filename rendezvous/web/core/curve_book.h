@@ -34,6 +34,10 @@ struct JobCurves {
 
 // Remembers the curves of a service's jobs: 45 KiB for each, and of kJobsMax at most. Jobs that the
 // service has forgotten are forgotten here.
+//
+// Beside the page, not in the service's core: figures decide nothing, and there they would have to
+// be proved, recorded and recovered. A figure of a point is a mean, and one NaN makes it NaN,
+// because a loss that has diverged must not be thinned away.
 class CurveBook {
  public:
   static constexpr size_t kJobsMax = 64;

@@ -55,6 +55,10 @@ struct StepShare {
 // depends on seed and epoch only; a step takes the next global batch of it, whose slices the ranks
 // get. What is left at the end of an epoch is dealt as evenly as it goes: nothing is repeated or
 // left out. All ranks must make the same calls in the same order. Threads: one.
+//
+// Only what was committed counts as consumed. A DataLoader with four workers has taken eight
+// batches from its sampler before the loop sees one; counting those would lose them at each
+// restart. The state is a prefix of the epoch's order and knows no number of ranks.
 class ElasticSampler {
  public:
   // Begins at epoch 0. Errors: INVALID_ARGUMENT — no or more than 2^62 samples, not exactly one

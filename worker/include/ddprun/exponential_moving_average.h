@@ -41,6 +41,11 @@ namespace ddprun {
 //
 // Threads: one. Requires: module and optimizer outlive it; all ranks call its methods alike.
 // Source: torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn, use_buffers=False.
+//
+// Checkpoints keep the trained parameters as "model.…", because training goes on from them, and the
+// average as "ema.…". A Session evaluates the average and chooses the best checkpoint by it,
+// because keeping one means to use it. The parameters are kept in a copy, not swapped, because the
+// average may be wider.
 class ExponentialMovingAverage {
  public:
   using Tensors = std::map<std::string, torch::Tensor>;

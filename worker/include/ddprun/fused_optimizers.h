@@ -19,6 +19,10 @@ namespace ddprun {
 // A parameter that is in a group twice, as LibTorch's module->parameters() has tied ones, counts
 // once. Throws c10::Error where one is in two groups, as Python does.
 // Threads: one. Source: torch.optim.AdamW(fused=True).
+//
+// Always, without an option: at a rate of 1e-3, AdamW's step of a bf16 parameter near 1 is an
+// eighth of its last place and would be rounded away, silently. DeepSpeed, Apex and Megatron keep
+// masters by default, too. The price is 12 bytes a parameter instead of 4.
 class FusedAdamW : public torch::optim::AdamW {
  public:
   explicit FusedAdamW(const std::vector<torch::optim::OptimizerParamGroup>& groups,

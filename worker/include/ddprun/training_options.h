@@ -21,6 +21,10 @@ struct TrainingOptions {
   int64_t gradient_accumulation_steps = 1;
   // What stays when the number of workers changes: "step", what a step learns from, in as many
   // backward passes as that takes; or "worker", what each worker adds to it.
+  //
+  // "step" keeps steps per epoch, learning rate and gradient noise, so that the final loss doesn't
+  // depend on which nodes failed when. A larger job gets through its steps faster, not with larger
+  // ones.
   std::string constant_batch = "step";
 
   double learning_rate = 1e-3;

@@ -30,6 +30,9 @@ struct CheckpointId {
   friend auto operator<=>(const CheckpointId&, const CheckpointId&) = default;
 };
 
+// Files with names, not a directory per checkpoint that is renamed as a whole: ranks on different
+// disks have no common rename.
+//
 // "checkpoint-f000001-g000003-s0000000120.safetensors".
 std::string CheckpointName(const CheckpointId& id);
 // Nothing when it's no name of a checkpoint.

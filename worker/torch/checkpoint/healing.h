@@ -32,6 +32,11 @@ namespace ddprun::worker {
 // than who is being healed. A rank that takes one has it all or has the own one, or none, as
 // before; nothing in between outlives Abandon. What a giver sends lives as long as the transfer.
 // Threads: one; the transfer has its own. Requires: context and what `state` refers to outlive it.
+//
+// Ranks that lack the state make the same passes, with gradients of zero, so that buckets, their
+// order, unused parameters and hooks need no rule of their own; shadowing the reducer's collectives
+// (as DDP's Join) would leave them without gradients after the step. Not with ZeRO: its step
+// needs every share.
 class Healing {
  public:
   // A collective. Requires: some have the state, and not all.

@@ -13,7 +13,9 @@
 namespace ddprun::worker {
 
 // A file's bytes as they lie in the kernel's page cache: what of them is read takes no memory of
-// this process, and a machine's processes share it (decision 74). Unmapped with the last owner.
+// this process, and a machine's processes share it. Reading the file instead would take 24 GB a
+// rank for a billion parameters with Adam's state, though a rank keeps a part. Unmapped with the
+// last owner.
 // A file that shrinks, or whose disk fails, while it is mapped kills whoever reads the lost part
 // (SIGBUS); ours are replaced by rename(2), and deleted, which is harmless. Threads: any.
 class MappedFile {

@@ -17,6 +17,9 @@ namespace ddprun {
 namespace {
 
 // For the random changes of the batch whose first sample this is.
+//
+// By the batch's place, not from one running generator: loading threads may then run in any order,
+// a resumed run sees what an undisturbed one saw, and Python can repeat it.
 uint64_t BatchSeed(uint64_t seed, uint64_t epoch, int64_t sample) {
   const uint64_t of_epoch = Rng(Rng(seed).Next() ^ epoch).Next();
   return Rng(of_epoch ^ static_cast<uint64_t>(sample)).Next();

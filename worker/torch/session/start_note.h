@@ -16,6 +16,11 @@ namespace ddprun::worker {
 
 // What ranks tell each other at the beginning of a generation in which some go on: all of it at
 // once, and over the store, since a survivors' first collectives are what their pause is made of.
+//
+// Gloo takes 13 to 17 ms on two cores to pass one number around its ring, and the ten small
+// collectives of a generation's beginning were most of a survivor's pause. With notes and Gloo's
+// addresses in single calls, 57 calls of the store became 7. The price: all notes go to all ranks
+// through one agent, some 100 bytes for each pair.
 struct StartNote {
   enum class Knows : uint8_t { kNothing, kTraining, kTrainingBeforeItsEvaluation };
 

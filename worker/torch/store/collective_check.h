@@ -20,6 +20,10 @@ namespace ddprun::worker {
 // and writes the verdict, which all ranks answer. That is two or three calls of the store an
 // operation; for finding mistakes, not for production.
 // Threads: any, but operations of several threads at once have no order to compare.
+//
+// Not by a collective, as TORCH_DISTRIBUTED_DEBUG=DETAIL does it: a rank that has ended takes part
+// in none, and the others would wait for the timeout. Texts instead of hashes, because a hash can't
+// say what differs.
 class CollectiveCheck {
  public:
   // Params: timeout: for the slowest rank to come to the same operation.

@@ -1,4 +1,4 @@
-// The worker's environment: torchrun-contract 2 and checks 18, 39-43, 47, 75 of its list.
+// The worker's environment, as torchrun makes it: checks 18, 39-43, 47, 75 of tests/contract.
 #include "launcher/core/environment.h"
 
 #include <gmock/gmock.h>

@@ -1,4 +1,4 @@
-// Golden texts of the failure report: torchrun-contract 4.5, rule R12.
+// Golden texts of the failure report: torchrun's block, and rule R12.
 #include "launcher/core/failure_report.h"
 
 #include <gmock/gmock.h>
@@ -125,7 +125,7 @@ Root Cause (first observed failure):
 )");
 }
 
-// torchrun-contract, check 58.
+// Check 58 of tests/contract.
 TEST(FailureReport, AMessageWithoutAStackIsTheTraceback) {
   WorkerFailure failure = Failure(1);
   failure.message = "m\nmore";
@@ -133,7 +133,7 @@ TEST(FailureReport, AMessageWithoutAStackIsTheTraceback) {
               HasSubstr("  traceback : m\n  more\n"));
 }
 
-// torchrun-contract, check 53: rank 0 is no cause, and is shown as what it is.
+// Check 53 of tests/contract: rank 0 is no cause, and is shown as what it is.
 TEST(FailureReport, WorkersThatWereStoppedAreMarked) {
   WorkerFailure stopped = Failure(0);
   stopped.signal = SIGTERM;

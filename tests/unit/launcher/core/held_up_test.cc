@@ -1,6 +1,6 @@
 // An agent that was held up (stopped, its machine paused) judges no bound before it has read what
 // came meanwhile: the clock alone, and an agent with its keeper, workers and service on a simulated
-// machine, from seeds. tests/mutants/launcher_mutants.toml has bugs that this notices.
+// machine, from seeds. tests/fuzz/mutants.toml has bugs that this notices.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

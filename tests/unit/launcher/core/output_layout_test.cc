@@ -24,7 +24,7 @@ TEST(OutputLayoutTest, StreamsGoWhereTheyWereSent) {
   EXPECT_EQ(SinkOf(output, kErr, 1), StreamSink::kInherit);
 }
 
-// torchrun-contract, check 77.
+// Check 77 of tests/contract.
 TEST(OutputLayoutTest, NothingOfAWorkerThatTheFilterLeavesOutReachesTheConsole) {
   OutputPlan output;
   output.local_ranks_filter = {1};

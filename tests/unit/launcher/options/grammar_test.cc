@@ -1,4 +1,4 @@
-// How words become options: torchrun-contract 1.1, 1.2 and checks 1-3, 14-17, 24-27 of its list.
+// How words become options, as torchrun reads them: checks 1-3, 14-17, 24-27 of tests/contract.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

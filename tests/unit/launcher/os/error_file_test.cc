@@ -93,7 +93,7 @@ TEST_F(ErrorFileTest, DeepNestingIsCut) {
   EXPECT_LT(WithErrorCode("{\"message\": {\"message\": " + deep + "}}", 1)->size(), 1000U);
 }
 
-// torchrun-contract, check 57.
+// Check 57 of tests/contract.
 TEST(WithErrorCodeTest, AddsTheCodeToTheFormOfRecord) {
   EXPECT_EQ(WithErrorCode(R"({"message":{"message":"m","extraInfo":{"a":[1]}}})", -9),
             R"({"message":{"errorCode":-9,"extraInfo":{"a":[1]},"message":"m"}})");

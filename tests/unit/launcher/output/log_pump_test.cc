@@ -317,7 +317,7 @@ TEST_F(LogPumpTest, DrainIsBounded) {
   EXPECT_EQ(stream_->Tail().size(), 4097U);
 }
 
-// torchrun-contract, check 79.
+// Check 79 of tests/contract.
 TEST_F(LogPumpTest, LinesWithAWantedTextAreCopied) {
   std::shared_ptr<FileAppender> copies =
       *FileAppender::Open(loop_.get(), tree_.path() + "/filtered");

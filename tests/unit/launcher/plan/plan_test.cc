@@ -1,4 +1,4 @@
-// What the words mean: torchrun-contract 1.3 to 1.6 and checks 4-13, 18-23, 26, 28-36 of its list.
+// What the words mean, as in torchrun: checks 4-13, 18-23, 26, 28-36 of tests/contract.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-// What --rdzv_conf says, and what etcd is told: torchrun-contract 1.5.
+// What --rdzv_conf says, as torchrun reads it, and what etcd is told.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

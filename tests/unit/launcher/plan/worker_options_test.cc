@@ -1,5 +1,5 @@
 // torchrun's options about devices, output, signals and stopping, and ours beside them:
-// torchrun-contract 1.3, 2.4 and checks 12, 13, 28, 37, 38, 44, 45, 68 of its list.
+// checks 12, 13, 28, 37, 38, 44, 45, 68 of tests/contract.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

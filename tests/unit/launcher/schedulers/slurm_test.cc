@@ -192,7 +192,7 @@ TEST(SlurmStepOfNodes, HeterogeneousSteps) {
   EXPECT_EQ(pieces.endpoint.host, "n1");
 }
 
-// One task for each worker: the first of a node launches, the others wait (decision 30).
+// One task for each worker: the first of a node launches, the others wait.
 TEST(SlurmTasks, TheFirstOfANodeLaunches) {
   const Variables tasks = With(Step(), {{"SLURM_STEP_TASKS_PER_NODE", "3,2"},
                                         {"SLURM_STEP_NUM_TASKS", "5"},
