@@ -9,6 +9,7 @@
 #include <algorithm>
 #include <csignal>
 #include <cstdlib>
+#include <filesystem>
 #include <fstream>
 #include <functional>
 #include <map>
@@ -20,6 +21,7 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "ddprun/any_optimizer.h"
 #include "ddprun/session.h"
 #include "tests/worker/probe_arguments.h"
@@ -48,6 +50,7 @@ void Tick() {
 // What a program came to, by name.
 struct Outcome {
   uint32_t rank = 0;
+  int64_t begun_at = 0;  // of "figures": the step before its first batch
   std::ostringstream text;
 
   template <typename Value>
@@ -162,6 +165,62 @@ void EarlyStop(const SessionOptions& options, Outcome& outcome) {
   for (size_t i = 0; i < losses.size(); ++i) {
     outcome.Note(session, absl::StrCat("loss", i), losses[i]);
   }
+}
+
+// A third tensor beside inputs and targets; two evaluations, the first with two figures.
+void Figures(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  std::vector<int64_t> evaluated;
+  session.Add("evaluated", evaluated);
+  const torch::Tensor x = torch::arange(32).to(torch::kFloat).view({-1, 1}) / 32;
+  ddprun::Dataset data = ddprun::TensorDataset(x, x * 3 + 1);
+  data.load = [load = data.load, x](const std::vector<int64_t>& samples,
+                                    const at::Generator& generator) {
+    Batch batch = load(samples, generator);
+    batch.more = {1 + x.index_select(0, torch::tensor(samples))};
+    return batch;
+  };
+  Line line(1, 1);
+  auto model = session.Prepare(line, Sgd{.momentum = 0.5}, std::move(data));
+  int64_t begun_at = -1;
+  session.EvaluateWith({.name = "early", .better = ddprun::BetterFigure::kHigher, .figures = [&] {
+                          Tick();
+                          const double bias = line->bias.item<double>();
+                          return std::vector<std::pair<std::string, double>>{
+                              {"newness", -static_cast<double>(session.step())}, {"bias", bias}};
+                        }});
+  session.EvaluateWith({.name = "weight", .figure = [&] {
+                          evaluated.push_back(session.step());
+                          Tick();
+                          return line->weight.item<double>();
+                        }});
+  for (const Batch& batch : session.Batches()) {
+    if (begun_at < 0) begun_at = session.step();
+    Tick();
+    session.Backward(((model(batch.inputs) - batch.targets).square() * batch.more[0]).mean());
+    Tick();
+    session.Step();
+  }
+  outcome.Note(session, "digest", Digest(*line));
+  outcome.Note(session, "evaluated", absl::StrJoin(evaluated, ","));
+  outcome.Note(session, "steps", session.step());
+  outcome.begun_at = begun_at;
+}
+
+// Its folder of checkpoints is taken away in the third step.
+void FolderLost(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  auto model = session.Prepare(Line(1, 1), Sgd{}, Points());
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+    if (session.step() == 3 && session.context().is_main()) {
+      const std::string folder = session.options().output_dir + "/checkpoints";
+      std::filesystem::remove_all(folder);
+      std::ofstream(folder) << "in the way";
+    }
+  }
+  outcome.Note(session, "steps", session.step());
 }
 
 void Lbfgs(const SessionOptions& options, Outcome& outcome) {
@@ -283,6 +342,8 @@ int main(int argc, char** argv) {
       {"kfold", &KFold},
       {"gan", &Gan},
       {"early_stop", &EarlyStop},
+      {"figures", &Figures},
+      {"folder_lost", &FolderLost},
       {"lbfgs", &Lbfgs},
       {"lion", &TrainWithLion<Lion>},
       {"forgetful", &TrainWithLion<ForgetfulLion>},
@@ -299,6 +360,6 @@ int main(int argc, char** argv) {
         Outcome outcome;
         program->second(options, outcome);
         std::ofstream(absl::StrCat(file, ".", outcome.rank))
-            << outcome.text.str() << "ticks " << ticks << "\n";
+            << outcome.text.str() << "ticks " << ticks << "\nbegun_at " << outcome.begun_at << "\n";
       }));
 }

@@ -41,6 +41,7 @@ class ProgramsTest : public InProcessRestartTest {
                           std::map<std::string, std::string> expected, const std::string& when) {
     for (auto* one : {&seen, &expected}) {
       one->erase("ticks");
+      one->erase("begun_at");
       EXPECT_FALSE(one->empty()) << when;
     }
     EXPECT_EQ(seen, expected) << when;
@@ -107,6 +108,40 @@ TEST_F(ProgramsTest, KFoldResumes) {
 }
 
 TEST_F(ProgramsTest, Gan) { KillTenTimes("gan", /*saves=*/false); }
+
+TEST_F(ProgramsTest, GanWithAverageInFp16) {
+  KillTenTimes("gan", /*saves=*/true, {"--ema_decay", "0.9", "--mixed_precision", "fp16"});
+}
+
+TEST_F(ProgramsTest, Figures) {
+  const std::vector<std::string> options = {"--epochs", "3", "--evaluate_every", "5"};
+  KillTenTimes("figures", /*saves=*/true, options);
+  EXPECT_EQ(Seen(0)["evaluated"], "5,10,12") << "each five steps, and at the end";
+  // The best is by the first evaluation's first figure, which falls with each step.
+  std::vector<std::string> best = Folder(11, true);
+  best.insert(best.end(), options.begin(), options.end());
+  best.insert(best.end(), {"--resume_from", directory_.File("out0/checkpoints/best")});
+  const auto seen = Undisturbed(best);
+  EXPECT_EQ(seen[0].at("begun_at"), "5");
+  EXPECT_EQ(seen[0].at("evaluated"), "5,10,12") << "the program's own state came with it";
+}
+
+TEST_F(ProgramsTest, ACheckpointThatCantBeWrittenEndsTraining) {
+  what_ = "folder_lost";
+  Process& one = Start(0, 2, 1, "", Folder(0, true));
+  Process& other = Start(1, 2, 1, "", Folder(0, true));
+  EXPECT_EQ(one.Wait(), 1);
+  EXPECT_THAT(Output(0, 1), HasSubstr("out0/checkpoints': File exists"));
+  KillAndWait(other);  // as the agent would
+}
+
+TEST_F(ProgramsTest, ACheckpointThatCantBeWrittenIsOnlySaid) {
+  what_ = "folder_lost";
+  std::vector<std::string> options = Folder(0, true);
+  options.insert(options.end(), {"--checkpoint_errors", "warn"});
+  EXPECT_EQ(Undisturbed(options)[0].at("steps"), "16");
+  EXPECT_THAT(Output(0, 1), HasSubstr("training goes on without a checkpoint"));
+}
 
 TEST_F(ProgramsTest, EarlyStop) {
   KillTenTimes("early_stop", /*saves=*/true, {"--epochs", "30"});
