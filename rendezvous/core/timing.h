@@ -9,7 +9,8 @@
 
 namespace ddprun::rendezvous {
 
-// The service's time constants that no flag changes; docs/PROTOCOL.md "Times" has the whole table.
+// The service's time constants that no flag changes. docs/PROTOCOL.md has all times, in its rules
+// and in "Times".
 
 // What a node has beyond its stop grace to answer StopWorkers; then it is unclean (R3).
 inline constexpr absl::Duration kStopSlack = absl::Seconds(5);
