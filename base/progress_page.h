@@ -13,6 +13,9 @@
 // the agent believes that a worker is below the step only if a second look 10 ms later shows the
 // same: by then no store is left in a processor's buffer.
 //
+// Groups: a line with the collective in which the worker waits and its group, then a line for each
+// process group: name, collectives begun, members; fields are separated by tabs.
+//
 // A worker that goes on in another generation keeps its page. Before the worker is given its next
 // place, the agent stores the new generation, and 0 as word, time, prepare, commit and answer but
 // for its lowest bit; until then the worker must not mark.
@@ -51,8 +54,7 @@ inline constexpr uint64_t kProgressAtLocks = 1;  // each thread of Python's is a
 inline constexpr uint64_t kProgressFinal = 2;    // the interpreter ends: what is said stays so
 inline constexpr size_t kProgressWatcherOffset = 440;  // the thread's own id (gettid(2))
 // Texts, UTF-8, that end with a zero byte: where the training is, innermost first; the innermost
-// place that is in no library; a line with the collective that is waited in and its group, and then
-// a line for each process group: name, collectives begun, members; fields are separated by tabs.
+// place that is in no library; process groups and the collective that is waited in.
 inline constexpr size_t kProgressPlaceOffset = 512;
 inline constexpr size_t kProgressPlaceBytes = 480;
 inline constexpr size_t kProgressUserPlaceOffset = 1024;
