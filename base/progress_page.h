@@ -4,8 +4,21 @@
 #include <cstddef>
 #include <cstdint>
 
-// The page of shared memory in which a worker says how far it is (DDPRUN_PROGRESS).
-// docs/PROGRESS.md is its normative description; numbers are in the machine's byte order.
+// The page of shared memory in which a worker says how far it is; DDPRUN_PROGRESS is its path. A
+// memory file of the agent, one for each worker, sealed in its size. Numbers are in the machine's
+// byte order and stored whole. docs/PROGRESS.md has what programs without our code write.
+//
+// Stop steps: a worker stores its mark and then loads prepare; the agent stores prepare and then
+// loads the mark. Both need a fence between the two, or they miss each other. Python has none, so
+// the agent believes that a worker is below the step only if a second look 10 ms later shows the
+// same: by then no store is left in a processor's buffer.
+//
+// Groups: a line with the collective in which the worker waits and its group, then a line for each
+// process group: name, collectives begun, members; fields are separated by tabs.
+//
+// A worker that goes on in another generation keeps its page. Before the worker is given its next
+// place, the agent stores the new generation, and 0 as word, time, prepare, commit and answer but
+// for its lowest bit; until then the worker must not mark.
 namespace ddprun {
 
 inline constexpr size_t kProgressPageBytes = 4096;

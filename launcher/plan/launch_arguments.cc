@@ -450,14 +450,14 @@ void DefineForeign(OptionSet* options) {
     options->AddForeign(name, "options of the script go behind it: ddprun train.py --deepspeed …");
   }
   options->AddForeign("rank", "workers get their ranks; the number of this node is --node_rank N");
-  options->AddForeign("world-size", "it is what --nnodes and --nproc_per_node come to");
+  options->AddForeign("world-size", "it follows from --nnodes and --nproc_per_node");
   for (const char* name : {"dry-run", "print-config"}) {
     options->AddForeign(name,
                         "ddprun config --output -, with the same words, prints what they mean");
   }
   for (const char* name : {"verbose", "v"}) {
     options->AddForeign(name,
-                        "--debug has NCCL and torch.distributed tell more; see --version, too");
+                        "--debug makes NCCL and torch.distributed log more; see --version, too");
   }
   options->AddForeign("V", "did you mean --version?");
   options->AddForeign("port", "node 0's port is --master_port PORT, or --rdzv_endpoint HOST:PORT");

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""docs/MISTAKES.md: each first mistake of its tables is made, and answered with the line that stands there."""
+"""mistakes.md: each first mistake of its tables is made, and answered with the line that stands there."""
 
 import os
 import re
@@ -15,7 +15,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 from bed import DDPRUN, PATIENCE, BedTestCase, free_port  # noqa: E402
 from ports import private_network, silent_port  # noqa: E402
 
-ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
+HERE = os.path.dirname(os.path.abspath(__file__))
 WAITS = "waits"
 
 
@@ -37,7 +37,7 @@ class Mistake:
 
 
 def mistakes():
-    with open(os.path.join(ROOT, "docs", "MISTAKES.md"), encoding="utf-8") as page:
+    with open(os.path.join(HERE, "mistakes.md"), encoding="utf-8") as page:
         chapter = ""
         for line in page:
             if line.startswith("## "):

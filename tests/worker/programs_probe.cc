@@ -207,7 +207,7 @@ void Figures(const SessionOptions& options, Outcome& outcome) {
   outcome.begun_at = begun_at;
 }
 
-// Its folder of checkpoints is taken away in the third step.
+// The folder of checkpoints is deleted after the third step, and a file takes its place.
 void FolderLost(const SessionOptions& options, Outcome& outcome) {
   Session session(options);
   auto model = session.Prepare(Line(1, 1), Sgd{}, Points());
