@@ -223,6 +223,20 @@ void FolderLost(const SessionOptions& options, Outcome& outcome) {
   outcome.Note(session, "steps", session.step());
 }
 
+// Each step learns from all points; the last layer has a group of its own.
+void AllPoints(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential net(Line(1, 4), torch::nn::Tanh(), Line(4, 1));
+  auto model = session.Prepare(net, ddprun::AdamW{}, Points(),
+                               {{.parameters = net[2]->parameters(), .learning_rate_factor = 0.5}});
+  session.LearningRateWith([](int64_t /*step*/) { return 0.1; });
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+  }
+  outcome.Note(session, "steps", session.step());
+}
+
 void Lbfgs(const SessionOptions& options, Outcome& outcome) {
   Session session(options);
   torch::nn::Sequential net(Line(1, 4), torch::nn::Tanh(), Line(4, 1));
@@ -342,6 +356,7 @@ int main(int argc, char** argv) {
       {"kfold", &KFold},
       {"gan", &Gan},
       {"early_stop", &EarlyStop},
+      {"all_points", &AllPoints},
       {"figures", &Figures},
       {"folder_lost", &FolderLost},
       {"lbfgs", &Lbfgs},

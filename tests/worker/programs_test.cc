@@ -143,6 +143,26 @@ TEST_F(ProgramsTest, ACheckpointThatCantBeWrittenIsOnlySaid) {
   EXPECT_THAT(Output(0, 1), HasSubstr("training goes on without a checkpoint"));
 }
 
+// A checkpoint has what torch in Python needs to take the next step: it ends where the next
+// checkpoint does. Twin: without the optimizer's state it doesn't.
+TEST_F(ProgramsTest, PythonGoesOnFromACheckpoint) {
+  const std::string python = FindPython("py-launchers");
+  if (python.empty()) GTEST_SKIP() << "no Python with safetensors; scripts/setup makes it";
+  what_ = "all_points";
+  std::vector<std::string> options = Folder(0, true);
+  options.insert(options.end(), {"--epochs", "9", "--batch_size", "32", "--keep_checkpoints", "9"});
+  options[3] = "1";  // a checkpoint each step
+  Undisturbed(options);
+  const std::string folder = directory_.File("out0/checkpoints");
+  const auto run = [&](const std::string& how) {
+    Process process({python, InSourceTree("tests/worker/go_on_in_python.py"), folder, how}, {},
+                    directory_.File("python"));
+    return process.Wait() == 0 ? "" : process.Output();
+  };
+  EXPECT_EQ(run("with_state"), "");
+  EXPECT_THAT(run("without_state"), HasSubstr("apart"));
+}
+
 TEST_F(ProgramsTest, EarlyStop) {
   KillTenTimes("early_stop", /*saves=*/true, {"--epochs", "30"});
   EXPECT_LT(Number(Seen(0)["steps"]), 30 * 8) << "it stopped by itself";

@@ -4,6 +4,7 @@
 #include <torch/nn/module.h>
 
 #include <cstdint>
+#include <map>
 #include <memory>
 #include <optional>
 #include <string>
@@ -44,6 +45,8 @@ struct CheckpointerOptions {
   bool tell_of_none = true;
   // The name of one checkpoint's file, without its directory: Restore takes this one, or none.
   std::string only = "";
+  // Entries of the metadata of rank 0's files, for people and for other programs; not restored.
+  std::map<std::string, std::string> notes = {};
 };
 
 // Saves and resumes training: the module's parameters and buffers by name, the optimizer's state by

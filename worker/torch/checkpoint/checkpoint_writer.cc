@@ -31,13 +31,13 @@ void LogGivenUp(const CheckpointId& id, const absl::Status& why) {
 
 absl::StatusOr<uint32_t> CheckpointWriter::Write(
     const std::function<std::string(uint32_t checksum)>& name, const CheckpointTensors& tensors,
-    const Manifest& manifest, uint32_t world_size) const {
+    uint32_t world_size, std::map<std::string, std::string> metadata) const {
   std::vector<torch::Tensor> kept;
   DDPRUN_ASSIGN_OR_RETURN(TensorFile file, ToTensorFile(tensors, kept));
-  file.metadata = {{"format", "ddprun checkpoint 1"},
-                   {"run_id", context_.run_id()},
-                   {"world_size", absl::StrCat(world_size)}};
-  PutManifest(manifest, file.metadata);
+  metadata["format"] = "ddprun checkpoint 1";
+  metadata["run_id"] = context_.run_id();
+  metadata["world_size"] = absl::StrCat(world_size);
+  file.metadata = std::move(metadata);
   uint32_t checksum = 0;
   const std::string header = EncodeTensorFileHeader(file, &checksum);
   std::vector<absl::string_view> pieces = {header};
@@ -52,14 +52,14 @@ absl::StatusOr<uint32_t> CheckpointWriter::WriteShard(const Saving& saving) cons
   const auto name = [&](uint32_t checksum) {
     return ShardName(saving.id, saving.rank, saving.world_size, checksum);
   };
-  return Write(name, saving.shard, {}, saving.world_size);
+  return Write(name, saving.shard, saving.world_size, {});
 }
 
 absl::Status CheckpointWriter::WriteMain(const Saving& saving, std::vector<uint32_t> shards) const {
   const auto name = [&](uint32_t /*checksum*/) { return CheckpointName(saving.id); };
-  return Write(name, saving.main, {.shards = std::move(shards), .score = saving.score},
-               saving.world_size)
-      .status();
+  std::map<std::string, std::string> metadata = notes_;
+  PutManifest({.shards = std::move(shards), .score = saving.score}, metadata);
+  return Write(name, saving.main, saving.world_size, std::move(metadata)).status();
 }
 
 absl::StatusOr<std::vector<uint32_t>> CheckpointWriter::WriteShards(const Saving& saving) const {

@@ -3,6 +3,7 @@
 
 #include <cstdint>
 #include <functional>
+#include <map>
 #include <optional>
 #include <string>
 #include <torch/csrc/distributed/c10d/Store.hpp>
@@ -26,8 +27,12 @@ namespace ddprun::worker {
 class CheckpointWriter {
  public:
   CheckpointWriter(Context& context, const CheckpointedTraining& training, std::string directory,
-                   uint32_t keep)
-      : context_(context), training_(training), directory_(std::move(directory)), keep_(keep) {}
+                   uint32_t keep, std::map<std::string, std::string> notes)
+      : context_(context),
+        training_(training),
+        directory_(std::move(directory)),
+        keep_(keep),
+        notes_(std::move(notes)) {}
 
   // saves: it is a part of a save, whose own errors come later.
   absl::Status Claim(bool saves = false);
@@ -80,8 +85,8 @@ class CheckpointWriter {
   absl::StatusOr<uint32_t> WriteShard(const Saving& saving) const;
   absl::Status WriteMain(const Saving& saving, std::vector<uint32_t> shards) const;
   absl::StatusOr<uint32_t> Write(const std::function<std::string(uint32_t checksum)>& name,
-                                 const CheckpointTensors& tensors, const Manifest& manifest,
-                                 uint32_t world_size) const;
+                                 const CheckpointTensors& tensors, uint32_t world_size,
+                                 std::map<std::string, std::string> metadata) const;
   // Removes what needn't stay once `newest` is there: one rank's by itself, or all ranks', a
   // collective after which it is gone everywhere.
   void PruneAlone(const CheckpointId& newest) const;
@@ -95,6 +100,7 @@ class CheckpointWriter {
   const CheckpointedTraining& training_;
   const std::string directory_;
   const uint32_t keep_;
+  const std::map<std::string, std::string> notes_;
   // The generation of the last Claim: it is a collective, of new ranks as of those that live on.
   std::optional<uint64_t> claimed_in_;
   WriterLock lock_;     // rank 0's

@@ -23,7 +23,8 @@ struct Checkpointer::Implementation {
       : context(of),
         options(std::move(from)),
         training(context, std::move(module), optimizer, options.sharded),
-        writer(context, training, options.directory, std::max<uint32_t>(options.keep, 1)) {}
+        writer(context, training, options.directory, std::max<uint32_t>(options.keep, 1),
+               options.notes) {}
 
   absl::StatusOr<std::optional<TrainingProgress>> Restore();
   // Puts it back, on all ranks.

@@ -5,6 +5,7 @@
 
 #include <algorithm>
 #include <array>
+#include <map>
 #include <mutex>
 #include <type_traits>
 #include <utility>
@@ -107,6 +108,21 @@ std::vector<std::string> OptimizerFacts(const OptimizerKind& kind,
         group.weight_decay.has_value() ? absl::StrCat(*group.weight_decay) : "the training's"));
   }
   return facts;
+}
+
+std::vector<std::string> ParameterNames(const torch::nn::Module& module,
+                                        const torch::optim::Optimizer& optimizer) {
+  std::map<const c10::TensorImpl*, std::string> names;
+  for (const auto& [name, tensor] : ModuleTensors(module, /*prefix=*/"")) {
+    names[tensor.unsafeGetTensorImpl()] = name;
+  }
+  std::vector<std::string> in_order;
+  for (const torch::optim::OptimizerParamGroup& group : optimizer.param_groups()) {
+    for (const torch::Tensor& parameter : group.params()) {
+      in_order.push_back(names[parameter.unsafeGetTensorImpl()]);
+    }
+  }
+  return in_order;
 }
 
 uint64_t Fingerprint(const std::vector<std::string>& facts) {

@@ -1,6 +1,9 @@
 #ifndef DDPRUN_WORKER_TORCH_SESSION_SESSION_FACTS_H_
 #define DDPRUN_WORKER_TORCH_SESSION_SESSION_FACTS_H_
 
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
 #include <cstdint>
 #include <string>
 #include <vector>
@@ -26,6 +29,11 @@ std::vector<std::string> SampleFacts(const Dataset& data);
 
 std::vector<std::string> OptimizerFacts(const OptimizerKind& kind,
                                         const std::vector<ParameterGroup>& groups);
+
+// The names of the optimizer's parameters in `module`, in the order in which a checkpoint numbers
+// their states; "" = not one of the module's.
+std::vector<std::string> ParameterNames(const torch::nn::Module& module,
+                                        const torch::optim::Optimizer& optimizer);
 
 // Equal for equal facts.
 uint64_t Fingerprint(const std::vector<std::string>& facts);

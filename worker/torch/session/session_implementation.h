@@ -72,6 +72,8 @@ struct Session::Implementation : worker::SessionFields {
   // but can't put their state together any more.
   absl::Status Resume();
   // only: see CheckpointerOptions.
+  // What a program in Python needs to go on (docs/CPP.md): options, optimizers, parameters' names.
+  std::map<std::string, std::string> CheckpointNotes() const;
   std::unique_ptr<Checkpointer> MakeCheckpointer(const std::string& directory,
                                                  const std::string& only = "");
   absl::Status GoOnFrom(const TrainingProgress& found);

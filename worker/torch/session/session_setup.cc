@@ -7,6 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
@@ -253,6 +254,18 @@ absl::Status Session::Implementation::DealOut() {
   return absl::OkStatus();
 }
 
+std::map<std::string, std::string> Session::Implementation::CheckpointNotes() const {
+  std::map<std::string, std::string> notes = {
+      {"options", absl::StrJoin(worker::OptionFacts(options), "\n")}};
+  for (const worker::SessionPart& part : parts) {
+    const std::string prefix = part.name.empty() ? "" : absl::StrCat(part.name, ".");
+    notes[prefix + "optimizer"] = worker::OptimizerFacts(part.kind, {}).front();
+    notes[prefix + "optimizer_parameters"] =
+        absl::StrJoin(worker::ParameterNames(*part.module, *part.optimizer), "\n");
+  }
+  return notes;
+}
+
 std::unique_ptr<Checkpointer> Session::Implementation::MakeCheckpointer(
     const std::string& directory, const std::string& only) {
   auto result = std::make_unique<Checkpointer>(
@@ -261,7 +274,8 @@ std::unique_ptr<Checkpointer> Session::Implementation::MakeCheckpointer(
                           .keep = static_cast<uint32_t>(options.keep_checkpoints),
                           .sharded = zero != nullptr,
                           .tell_of_none = options.resume_from.empty(),
-                          .only = only});
+                          .only = only,
+                          .notes = CheckpointNotes()});
   for (const auto& [name, state] : ExtrasOfAll()) result->Add(name, *state);
   if (power_sgd != nullptr) result->Add("power_sgd", *power_sgd);
   if (average != nullptr) result->Add(*average);
