@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Workers reach their store at the address that they are given, whatever kind of address it is.
 
-The workers of support/store_worker.py connect and meet there; who only compares variables doesn't notice when nobody listens.
+The workers of support/store_worker.py connect to it: a test that only compares variables wouldn't notice that nobody listens.
 """
 
 import os
@@ -198,7 +198,7 @@ class TwoNodes(AddressTestCase):
         self.met(self.static("n1", 29555, "--tls_dir", self.bed.path("tls")), 4, "n1")
 
     def waiting(self, *more):
-        """Two nodes whose workers wait to be told how to end, and these."""
+        """(nodes, workers) of a job of two nodes. The workers wait for the signal that ends them."""
         nodes = [self.bed.agent(f"node{rank}", ["--nnodes", 2, "--node_rank", rank, "--master_addr", "n1", "--master_port",
                                                 29555, "--max_restarts", 1, *more], host=rank + 1) for rank in (0, 1)]
         return nodes, self.bed.workers(1, 2, alive=nodes)

@@ -79,12 +79,12 @@ class EtcdCommands(asking.Asking):
         frozen = self.etcd.processes[self.etcd.leader()]
         frozen.send_signal(signal.SIGSTOP)
         os.kill(service, signal.SIGKILL)
-        # Nobody serves it now; the command waits for whoever does next.
+        # No service runs now; the command waits for the next one.
         asker = self.ask(4, "status", *self.meet, "--rdzv_id", self.run_id, *self.credentials(protection))
         self.check("while nobody serves the job", "status", "ok", asker)
         holder, _ = self.holder(agents, count=2)
         self.bed.event("recovered", alive=agents)
-        # The events of the new service say nothing of who joined before.
+        # The new service's events don't name the nodes that joined before it took over.
         with unittest.mock.patch.dict(asking.ALLOWED, events=(0, "recovered")):
             self.check_rows(protection, workers, holder, "after a takeover, while etcd's leader is frozen")
         frozen.send_signal(signal.SIGCONT)

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Workers and agents die: who restarts, with how many ranks, at whose cost."""
+"""Workers and agents die: which nodes restart, with how many ranks, and which budget is charged."""
 
 import signal
 

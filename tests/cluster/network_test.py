@@ -134,7 +134,7 @@ class ServiceLost(job.ClusterTestCase):
 
     def check_survivor_ends(self, survivor):
         self.assert_status(1, survivor, (self.TIMEOUT + 2) * SLOW)
-        self.assertIn(f"n1:{job.PORT}", survivor.text(), "says whose loss ended it")
+        self.assertIn(f"n1:{job.PORT}", survivor.text(), "names the service that was lost")
 
     def start_two(self):
         agents, _ = self.start_all(2, "1:2", options=("--service_loss_timeout", self.TIMEOUT), conf="lease=1")

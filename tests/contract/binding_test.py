@@ -206,7 +206,7 @@ class SameAsTorch(unittest.TestCase):
         self.assertGreater(refused, 0)
 
     def test_a_comparison_that_must_fail(self):
-        # The twin: one GPU's node is told to torch alone.
+        # Negative control: torch alone gets another GPU's NUMA node.
         root, other = os.path.join(self.folder, "a"), os.path.join(self.folder, "b")
         regular(1, 2, 1, 2, 1, gpus=(0, 1)).write(root)
         machine = regular(1, 2, 1, 2, 1, gpus=(1, 1))

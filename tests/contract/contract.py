@@ -78,7 +78,7 @@ class Expect:
     err: tuple = ()  # patterns that stderr has
     none: tuple = ()  # patterns that neither has
     quiet: bool = False  # both are empty
-    workers: int | None = None  # how many probes told
+    workers: int | None = None  # how many probes reported
     argv: tuple | None = None  # every probe's arguments
     env: dict = dataclasses.field(default_factory=dict)  # every probe's; None: not set; a pattern for the whole value
 

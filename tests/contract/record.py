@@ -115,7 +115,7 @@ def _worker(line, job):
 
 
 def observe(job):
-    """What a job has shown so far: its launchers, its workers, what these told, and its log files."""
+    """What a job has shown so far: its launchers, its workers, what they reported, and its log files."""
     nodes = {}
     for agent in job.agents:
         nodes[agent.name] = {

@@ -27,7 +27,7 @@ class RecordTest(unittest.TestCase):
         self.folder = tempfile.mkdtemp(prefix="ddprun-test-")
         self.addCleanup(shutil.rmtree, self.folder)
         shutil.copytree(record.FOLDER, self.folder, dirs_exist_ok=True)
-        self.version = jobs.PINNED.torch  # whose record is changed
+        self.version = jobs.PINNED.torch  # its record is changed
         with open(self.path("cli.json"), encoding="utf-8") as source:
             self.content = json.load(source)
 

@@ -42,7 +42,7 @@ class BindingTestCase(BedTestCase):
 
 @unittest.skipIf(len(CPUS) < 2, "there is one CPU here: nothing to divide")
 class Cores(BindingTestCase):
-    """hwloc's own variable shows ddprun a machine of which each CPU that is here is a core."""
+    """With hwloc's own variable, ddprun sees a machine with one core for each CPU of this one."""
 
     two = ["--nproc_per_node", 2]
     simple = {"HWLOC_SYNTHETIC": f"core:{CPUS[-1] + 1} pu:1"}

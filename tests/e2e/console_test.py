@@ -21,11 +21,11 @@ from bed import DDPRUN, PATIENCE, SLOW, SLOWNESS, BedTestCase, free_port, read_u
 from timeline import state_of  # noqa: E402
 
 MISSING = "import sys\nprint('to stdout', flush=True)\nimport no_such_module_at_all\n"
-# Its words, the end of its streams and its own end come at once.
+# Writes to stderr, closes both streams and ends, all at once.
 QUICK = "import os\nos.write(2, b'words')\nos.close(1)\nos.close(2)\nos._exit(1)\n"
 # More than a console that nobody reads takes.
 TALKS = "import os\nos.write(2, b'x' * 65000)\nos.write(2, b'words\\n')\nos._exit(1)\n"
-# Writes down what it is told, when it is told by USR1; ends at USR2.
+# Writes down what it sees on USR1, with the event's name; ends on USR2.
 LOOKS = """import fcntl, json, os, signal, struct, sys, termios, time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGUSR2])
 def look(event):
@@ -193,7 +193,7 @@ class Terminal(ConsoleTestCase):
     def test_a_new_size_reaches_the_worker(self):
         agent, master, first = self.start()
         set_size(master, 50, 120)
-        agent.signal(signal.SIGWINCH)  # as the terminal tells its foreground processes
+        agent.signal(signal.SIGWINCH)  # as the terminal does for its foreground processes
 
         def look():
             os.kill(first["pid"], signal.SIGUSR1)

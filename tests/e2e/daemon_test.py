@@ -291,7 +291,7 @@ class Differences(DaemonTestCase):
 
 
 class Ends(DaemonTestCase):
-    """Whoever ends, nobody is left behind, and jobs go on."""
+    """Whichever process ends, no process is left behind, and jobs go on."""
 
     def test_the_daemon_is_killed_while_a_job_runs(self):
         self.start_daemon()
@@ -432,7 +432,7 @@ class Strangers(DaemonTestCase):
         child = os.fork()
         if child == 0:
             os.setresuid(NOBODY, NOBODY, NOBODY)
-            listener.listen(4)  # whoever listens is who is seen at the other end
+            listener.listen(4)  # SO_PEERCRED of the other end names the process that called listen()
             os.kill(os.getpid(), signal.SIGSTOP)
             asking, _ = listener.accept()
             os._exit(1 if asking.recv(100) else 0)

@@ -186,7 +186,7 @@ class NoRecords(EndedTestCase):
         self.assertEqual(1, len(self.files()), "the twin: a home that takes it")
 
     def test_a_folder_that_is_read_only(self):
-        """By a user that isn't root, for whom there is no such folder."""
+        """The agent runs as a user other than root; for root no folder is read-only."""
         os.makedirs(self.folder)
         os.chmod(self.folder, 0o500)
         prefix = []

@@ -157,7 +157,7 @@ class Takeover(EtcdTestCase):
         os.kill(service_pid, signal.SIGKILL)
 
     def test_of_a_node_that_is_lost(self):
-        """Nobody takes its place: the others go on without it, sooner than the lease of 5 s would tell."""
+        """Nobody takes its place: the others go on without it, before its lease of 5 s has expired."""
         nodes, _ = self.start_nodes(3)
         started, lost = self.serving(nodes)
         self.lose(lost, started["service_pid"])
@@ -267,7 +267,7 @@ class TwoServices(EtcdTestCase):
         self.assert_ends(service)
         said = "the rendezvous service ends: another service has taken the job over"
         self.bed.wait(lambda: said in stopped.text(), "what it says", alive=left)
-        again = self.bed.workers(2, 2, alive=left)  # whose service was given up has 250 ms (R10)
+        again = self.bed.workers(2, 2, alive=left)  # the deposed service's agent has 250 ms to notice (R10)
         self.assertEqual([], self.said_by(started["service_pid"], deposed))
         self.finish_without(stopped, again, left)
 
@@ -308,7 +308,7 @@ class Tls(OwnEtcd):
         self.mine = [self.bed.path(name) for name in ("ca.crt", "node.crt", "node.key")]
 
     def give(self, authority, *trusted):
-        """The nodes' files from now on: of `authority`, who also trust these."""
+        """From now on the nodes' certificates are signed by `authority`, and they trust `trusted`, too."""
         certificate, key = authority.sign("node")
         texts = []
         for path in (certificate, key):
@@ -354,7 +354,7 @@ class Tls(OwnEtcd):
         self.assert_refused("does it speak TLS", *self.conf(read_timeout=6))
 
     def start_between_two(self):
-        """A job with the old CA, whose etcd trusts both."""
+        """A job with the old CA; its etcd trusts both."""
         self.start_etcd(authority=self.old, trusted=(self.new,))
         self.give(self.old)
         nodes, workers = self.start_nodes(3, *self.conf())
@@ -446,7 +446,7 @@ class Members(OwnEtcd):
 
 
 class Tokens(OwnEtcd):
-    """etcd forgets who a client is when it hasn't heard of it for a while."""
+    """etcd forgets a client's identity when it hasn't heard from the client for a while."""
 
     def test_one_that_is_over(self):
         self.start_etcd(options=["--auth-token-ttl", "1", "--bcrypt-cost", "4"])

@@ -13,7 +13,7 @@ from bed import ROOT, SLOW, SLOWNESS, BedTestCase, free_port  # noqa: E402
 from timeline import TimelineError  # noqa: E402
 
 WORKER = os.path.join(ROOT, "tests", "support", "marking_worker.py")
-# Steps of which the agent has seen the 100 that it learns from, also where it has to wait for the processor.
+# In this many steps the agent sees the 100 that it learns from, even if it has to wait for the CPU.
 LEARNED = int(200 * SLOW)
 ENDED = ("--hang_timeout", "2")
 
@@ -107,7 +107,7 @@ class Marked(HangTestCase):
         self.assertRegex(text, r"worker rank \d \(local rank \d, pid \d+\) hangs as others do: ")
         self.assertIn("Root Cause (not known; one of the workers that hung):", text)
         self.assertIn("hung with others, none of which is known to be the cause; ddprun killed it", " ".join(text.split()))
-        # Its stacks, or how the next report has them.
+        # The report has the worker's stacks, or says how the next report can have them.
         self.assertRegex(text, r"gdb:|py-spy:|  stack     : ")
 
     def test_a_worker_that_spins_is_named_when_it_is_overdue(self):

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Lines for what a user could only guess otherwise: a rank that had left before others failed, one that doesn't end, one that
-never came to the workers' store (docs/LOGS.md). Each with a healthy job, of which nothing is said."""
+never came to the workers' store (docs/LOGS.md). Each has a negative control: a healthy job without the line."""
 
 import json
 import os
@@ -172,7 +172,7 @@ class NotAtTheStore(BedTestCase):
 
 
 class NodeThatStaysAlone(BedTestCase):
-    """A step of two nodes in whose first one alone ddprun was started, as from the shell of srun --pty."""
+    """A step of two nodes. ddprun was started on the first one only, as from the shell of srun --pty."""
 
     def start(self, node):
         step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "localhost,127.0.0.1",

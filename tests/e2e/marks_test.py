@@ -81,7 +81,7 @@ class Counted(MarksTestCase):
             workers = self.bed.workers(generation, 1, timeout=60 * SLOW, alive=[agent])
             with self.subTest(way):
                 self.assertEqual((phase, step), (workers[0]["phase"], workers[0]["step"]))
-                if way != "late":  # of which three were counted
+                if way != "late":  # three of its steps were counted
                     self.assertEqual(phase == COUNTED, workers[0]["timed"])
             self.bed.signal_workers(workers, signal.SIGKILL if generation < len(ways) else signal.SIGUSR1)
         self.assert_status(0, agent)

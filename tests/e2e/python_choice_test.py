@@ -59,7 +59,7 @@ class PythonChoice(BedTestCase):
         self.assertIn(self.prefix(VIRTUAL_ENV=linked), (project, linked))
         conda = self.conda("conda")
         self.assertEqual(conda, self.prefix(CONDA_PREFIX=conda))
-        # Both: what was activated last is the first of PATH.
+        # With both, what was activated last is the first of PATH.
         both = {"VIRTUAL_ENV": project, "CONDA_PREFIX": conda}
         self.assertEqual(project, self.prefix(**both))
         self.assertEqual(project, self.prefix(**both, path=[project, conda]))

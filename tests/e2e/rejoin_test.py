@@ -263,7 +263,7 @@ class StandbyService(SeveralNodes):
         return {line["pid"] for line in first} & {line["pid"] for line in second}
 
     def test_the_node_that_had_the_service_is_lost(self):
-        """The job shrinks to the others, whose workers go on."""
+        """The job shrinks to the other nodes; their workers go on."""
         self.assertEqual(2, len(self.check_node_lost()))
 
     def test_twin_without_the_call_these_are_started_anew(self):

@@ -63,12 +63,12 @@ class FileSizes(ShellLimits):
         """Default again, in a program that doesn't ignore it by itself, as Python does."""
         words = ["--standalone", "--no_python", "sh", "-c", self.IGNORED]
         self.assertFalse(self.ignores(self.ddprun(words)))
-        # Negative control: the agent, whose child the worker's parent is, ignores it.
+        # Negative control: the agent, the parent of the worker's parent, ignores the signal.
         parent = ["--standalone", "--no_python", "sh", "-c", "grep SigIgn /proc/$(cut -d' ' -f4 /proc/$PPID/stat)/status"]
         self.assertTrue(self.ignores(self.ddprun(parent)))
 
     def test_so_has_what_a_forked_worker_starts(self):
-        """A fork of the interpreter that is ahead (--warm on), whose children get what Python restores: the same as an exec's."""
+        """Children of a worker forked from the warm interpreter (--warm on) get what Python restores, as after an exec."""
         script = self.bed.write("child.py", "import subprocess\nsubprocess.run(['grep', 'SigIgn', '/proc/self/status'])\n")
         words = ["--standalone", "--preload", "decimal", "--event_log", self.bed.path("events.jsonl"), script]
         cold, warm = (self.ddprun(["--warm", mode, *words]) for mode in ("off", "on"))

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ctrl-C and SIGTERM in every state of a job: who ends, how fast, with which status."""
+"""Ctrl-C and SIGTERM in every state of a job: which processes end, how fast, with which status."""
 
 import os
 import signal

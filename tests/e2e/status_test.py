@@ -59,7 +59,7 @@ class StatusTestCase(BedTestCase):
         return next(iter(json.loads(self.get("api/v1/status")[0])["jobs"]), None)
 
     def wait_for_job(self, condition, what):
-        """The job as the page sees it, once the condition holds of it: agents tell once a second how far they are."""
+        """The job as the page sees it, once the condition holds of it: agents report once a second how far they are."""
         def shown():
             job = self.job()
             return job if job is not None and condition(job) else None
@@ -331,7 +331,7 @@ class InABrowser(StatusTestCase):
 
     @unittest.skipIf(CHROMIUM is None, "chromium is not installed")
     def test_an_address_with_the_password_in_it(self):
-        """http://user:password@host: fetch() refuses to be told one, and the page was empty."""
+        """http://user:password@host: fetch() refuses a URL with a password, and the page was empty."""
         secret = self.bed.write("password", "geheim\n", mode=0o600)
         self.start_job("--status_page_token_file", secret)
         self.wait_for_step(100)
@@ -366,7 +366,7 @@ class StatusCommand(StatusTestCase):
 
 
 class JobsOfThisMachine(BedTestCase):
-    """Jobs of one node have no address, but a unix socket: who started them finds them without one."""
+    """Jobs of one node have no address, but a unix socket: their user's commands find them without an address."""
 
     def run_command(self, *arguments, status=0):
         result = subprocess.run([DDPRUN, *map(str, arguments)], env=self.bed.environment, capture_output=True, text=True,

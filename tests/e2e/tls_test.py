@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Jobs whose nodes show each other certificates (--tls_dir), and who has none or another one."""
+"""Jobs whose nodes show each other certificates (--tls_dir), and peers without one or with another CA's."""
 
 import os
 import shutil
@@ -114,7 +114,7 @@ class Jobs(TlsTestCase):
         self.end_well(agents, workers)
 
     def test_certificates_are_read_again(self):
-        """From one CA to another under a running job: who knows only the new one is let in, without a restart."""
+        """From one CA to another under a running job: a client that knows only the new one is let in, without a restart."""
         tls = self.certs("tls")
         agents = [self.node("node0", "--tls_dir", tls, nnodes="1:2", host=True)]
         first = self.bed.workers(1, 1, alive=agents)

@@ -21,7 +21,7 @@ from warm_case import KilledAtRandom, WarmTestCase  # noqa: E402
 SEED = drawn_seed()
 KILLS = 1000 if os.environ.get("DDPRUN_TEST_WHOLE") == "1" else 30
 WORKER = os.path.join(os.path.dirname(DDPRUN), "..", "tests", "rejoin_worker")
-# Of one worker, or of one generation.
+# Variables of one worker, or of one generation.
 OWN = ("DDPRUN_AGENT", "DDPRUN_GENERATION", "DDPRUN_PROGRESS", "DDPRUN_WORKER_TAG", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE",
        "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID")
 
@@ -153,7 +153,7 @@ class Restarts(ProgramTestCase):
 
 
 class Sameness(ProgramTestCase):
-    """A worker can't tell how it was started."""
+    """Nothing in a worker shows how it was started."""
 
     def observe(self, *options, warm=()):
         before = len(self.bed.journal.find("worker"))

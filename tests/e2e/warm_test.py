@@ -86,7 +86,7 @@ class Preloaded(WarmTestCase):
 
 
 class Refusals(WarmTestCase):
-    """Modules that can't be imported before it is known who imports them."""
+    """Modules that can't be imported before the importing process is known."""
 
     def check(self, text, why):
         self.module("spoilt", text)
@@ -207,7 +207,8 @@ class Learned(WarmTestCase):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             lines = file.read().splitlines()
         self.assertIn("module torch.nn.parallel", lines)
-        # Of an installation that PYTHONPATH names, as a cluster does, and in the script's folder, as a .venv is; the user's own.
+        # PYTHONPATH names the installation of `elsewhere`, as on a cluster, in the script's folder, as a .venv is; `mine` is the
+        # user's own.
         self.assertIn("module elsewhere", lines)
         self.assertNotIn("module mine", lines)
         self.assertIn("set WARM_TEST_SAME=same", lines)

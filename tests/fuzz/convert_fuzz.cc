@@ -45,7 +45,7 @@ bool Convert(absl::string_view bytes) {
 }  // namespace
 
 int ConvertBytes(absl::string_view bytes) {
-  const google::protobuf::LogSilencer silencer;  // it tells of each bad UTF-8
+  const google::protobuf::LogSilencer silencer;  // protobuf logs each invalid UTF-8
   return (Convert<v1::AgentMessage>(bytes) ? 1 : 0) + (Convert<v1::ServiceMessage>(bytes) ? 1 : 0);
 }
 

@@ -83,7 +83,7 @@ bool ReadRecordBytes(absl::string_view bytes) {
 }  // namespace
 
 bool ReadEtcdAnswer(absl::string_view bytes) {
-  const google::protobuf::LogSilencer silencer;  // it tells of each bad UTF-8
+  const google::protobuf::LogSilencer silencer;  // protobuf logs each invalid UTF-8
   return absl::ConsumePrefix(&bytes, "r") ? ReadRecordBytes(bytes) : ReadLeaderBytes(bytes);
 }
 

@@ -19,7 +19,7 @@ namespace ddprun::rendezvous {
 bool ReadRecord(absl::string_view bytes);
 
 bool ReadRecord(absl::string_view bytes) {
-  const google::protobuf::LogSilencer silencer;  // it tells of each bad UTF-8
+  const google::protobuf::LogSilencer silencer;  // protobuf logs each invalid UTF-8
   v1::JobRecord proto;
   if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return false;
   const absl::StatusOr<JobRecord> record = FromProto(proto);

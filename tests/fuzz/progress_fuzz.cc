@@ -198,7 +198,8 @@ class Player {
       const bool is_watched =
           settings_.watch_marks || settings_.hang_timeout > absl::ZeroDuration();
       if (!is_watched) Fail("a worker is suspect that nobody watches");
-      if (!started_[rank] && !detector_.marked(rank)) Fail("who hasn't started is suspect");
+      if (!started_[rank] && !detector_.marked(rank))
+        Fail("a worker that hasn't started is suspect");
     }
   }
 

@@ -58,8 +58,8 @@ constexpr size_t kAgents = 4;
 constexpr size_t kRawMax = 200;
 // Kinds of refusals are ours, so they are few.
 constexpr size_t kRefusalKindsMax = 40;
-// What the service may hold of members that have broken off, until it is begun anew: with many jobs
-// it tells a status that is up to half a second old.
+// How many jobs the service may hold before the world starts it anew. A job stays when its members
+// have broken off, and with many jobs a status is up to half a second old.
 constexpr int kJobsHeldMost = 24;
 
 const char* const kMethods[] = {"GetStatus", "StopJob", "DrainNode", "WatchEvents", "Attend", "No"};
@@ -202,7 +202,7 @@ class Stranger final : public Player {
     if (bytes_.Chance(128)) return stream->Cancel();
     stream->HalfClose();
     if (!world_->Until([&] { return stream->done(); })) return Fail("a silent stream doesn't end");
-    if (!stream->received().empty()) Fail("who says nothing is told something");
+    if (!stream->received().empty()) Fail("a silent peer gets an answer");
   }
 
   void Call() {
@@ -228,7 +228,7 @@ class Stranger final : public Player {
       return Fail("a stranger changed the job: " + change);
     }
     const auto status = world_->Status();
-    if (!status.has_value()) return Fail("the service doesn't tell its status");
+    if (!status.has_value()) return Fail("the service doesn't report its status");
     for (const v1::JobStatus& job : status->jobs()) {
       if (absl::StartsWith(job.run_id(), absl::StrCat("fuzz-", input_, "-"))) {
         Fail("a stranger made a job");

@@ -108,7 +108,7 @@ void WireWorld::BeginJob() {
   agent_->Send(join);
   DDPRUN_CHECK(
       Until([this] { return agent_->Last(&v1::ServiceMessage::has_assignment) != nullptr; }),
-      "who keeps the protocol isn't served");
+      "an agent that keeps the protocol isn't served");
   heard_ = HeardBut(*agent_);
   began_as_ = JobNow();
 }
@@ -184,7 +184,7 @@ std::string WireWorld::ChangeOfJob() {
 
 void WireWorld::Renew(int most) {
   const std::optional<v1::GetStatusReply> status = Status();
-  DDPRUN_CHECK(status.has_value(), "the service doesn't tell its status");
+  DDPRUN_CHECK(status.has_value(), "the service doesn't report its status");
   if (status->jobs_size() > most) {
     EndService();
     return Serve();

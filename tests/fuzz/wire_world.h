@@ -38,9 +38,9 @@ class WireWorld {
   };
 
   const std::string& token() const { return token_; }
-  // What nobody hears of the job who isn't allowed to: the host of its node.
+  // The host of the job's node, which no unauthenticated peer may learn.
   static const char* secret() { return "host-good"; }
-  // Of the job that is there.
+  // The run id of the job that is there.
   const std::string& run_id() const { return run_id_; }
   uint64_t term() const { return server_->term().value(); }
   size_t refusal_kinds() const { return server_->refusals().size(); }
@@ -74,7 +74,7 @@ class WireWorld {
   v1::JobStatus JobNow();
 
   const std::unique_ptr<EventLoop> loop_;
-  const google::protobuf::LogSilencer silencer_;  // it tells of each bad UTF-8
+  const google::protobuf::LogSilencer silencer_;  // protobuf logs each invalid UTF-8
   const std::string token_;
   EventLog events_;
   std::unique_ptr<RendezvousServer> server_;

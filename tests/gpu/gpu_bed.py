@@ -120,10 +120,10 @@ def shared_gpu():
 
 
 def within(seconds, condition, every=0.05):
-    """Whether a condition comes true; of what no file and no process tells (nvidia-smi's words)."""
+    """Whether a condition comes true that no file and no process reports (nvidia-smi's output): it is polled."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             return False
-        threading.Event().wait(every)  # nothing tells when it does
+        threading.Event().wait(every)  # there is no event to wait for
     return True

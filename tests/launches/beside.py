@@ -98,7 +98,7 @@ class Beside:
         unnamed = self.launch.agents == 1 and any(_UUID.search(path) for path in self.theirs["logs"][agent])
         names = _ANY_NAME if unnamed else _NAMES
         ours, theirs = (files(each["logs"][agent], names) for each in (self.ours, self.theirs))
-        if self.launch.fails and self.launch.doer == -1:  # who is ended before its own error is open
+        if self.launch.fails and self.launch.doer == -1:  # a worker may be ended before its own error
             ours, theirs = ({name: text for name, text in each.items() if not name.endswith("error.json")}
                             for each in (ours, theirs))
         if sorted(ours) != sorted(theirs):

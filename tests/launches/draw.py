@@ -17,7 +17,7 @@ _OPTIONS = (
     ["redirects", "3"], ["redirects", "0:1"], ["tee", "1"], ["tee", "2"], ["tee", "3"], ["tee", "3"], ["tee", "0:3"],
     ["duplicate_stdout_filters", "L~ 0,x"], ["duplicate_stderr_filters", "L~ 0 1"],
 )
-# Signals of which a worker dies by itself.
+# Signals that kill a worker by default.
 _SIGNALS = (1, 2, 3, 6, 9, 10, 11, 13, 14, 15)
 # Programs that run without PATH.
 _WITHOUT_PATH = ("script", "absolute", "blanks", "dots", "link", "no_suffix", "accents", "returns", "mark", "folder", "module",

@@ -104,7 +104,7 @@ ClusterSim::ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program pro
   if (sabotage_ == Sabotage::kNoBudgets) {
     uint32_t& changes = job_.restart.max_membership_changes;
     job_.max_restarts += 100;
-    if (changes < 1000) changes += 100;  // kNoLimit of most jobs would wrap around
+    if (changes < 1000) changes += 100;  // most jobs have kNoLimit
   }
   MakeNodes();
   MakePlan();
