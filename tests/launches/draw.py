@@ -70,7 +70,7 @@ def _amount(rng, deed):
 
 
 def mended(launch, beside=False):
-    """The launch without what contradicts itself; a launch that doesn't is left as it is."""
+    """The launch without contradictions; a launch that has none is returned unchanged."""
     new = launch.changed()
     for _ in range(2):  # what one changes may be another's concern
         if beside:
@@ -105,7 +105,7 @@ def _mend_rendezvous(new):
         new.by = "master"
         new.port = "default" if not new.address or new.port == "zero" and new.agents == 2 else new.port
         if new.address == "translated":
-            new.is_host = True  # who would know otherwise
+            new.is_host = True  # a translated address is nobody's own
     if new.rendezvous in ("none", "standalone"):
         new.port = "given"
     if new.rendezvous == "etcd":
@@ -191,7 +191,7 @@ def _mend_for_both(new):
     """Without what torchrun can't do, or does otherwise on purpose (decision 8)."""
     if new.rendezvous == "etcd":
         new.rendezvous, new.address, new.port = "c10d", "127.0.0.1", "given"
-    if new.agents == 2:  # pains 5, 50, 85: a node of which nobody fails waits for five minutes
+    if new.agents == 2:  # pains 5, 50, 85: a node without a failure of its own waits for five minutes
         new.deed = "exit" if new.deed == "once" else new.deed
         new.restarts, new.others, new.doer = 0, "end", -1
         new.nproc_second = new.nproc_second if new.rendezvous == "static" else 0  # which agent is the first is open

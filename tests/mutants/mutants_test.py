@@ -43,7 +43,7 @@ def scripts(mutant):
 def simulation(mutant, test):
     failed, text = run("mutated_sim", mutant, f"--gtest_filter=ClusterSim.{test}", "--gtest_fail_fast", "--whole", "yes")
     by = [line for line in text.splitlines() if line.startswith("seed ")]
-    return Outcome(failed, by[0] if by else "an invariant, or what all seeds come to")
+    return Outcome(failed, by[0] if by else "an invariant, or the totals of all seeds")
 
 
 def noticed(mutant):

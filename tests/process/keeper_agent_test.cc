@@ -70,7 +70,8 @@ TEST_F(AgentTest, AnAgentThatEndsLeavesNothing) {
   ExpectAllGone(MonotonicNow(), kGoneLimit);
 }
 
-// A forked child of the agent may keep the agent's end of the channel open: the pidfd tells.
+// A forked child of the agent may keep the agent's end of the channel open; the pidfd reports the
+// agent's end all the same.
 TEST_F(AgentTest, AKilledAgentIsNoticedWithoutTheChannel) {
   auto hold = *MakePipe();
   StartAgent(kNever, {"--hold-channel", "live"}, 1, hold.first.get());

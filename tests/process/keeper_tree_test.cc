@@ -117,7 +117,7 @@ TEST(KeeperTreeTest, AnEmptyTreeIsEmptyAtOnceAndEveryQuestionIsAnswered) {
 TEST(KeeperTreeTest, NothingStartsWhileASweepIsUnderWay) {
   KeeperUnderTest keeper;
   keeper.Spawn(1, 0, Misbehave({"live"})).ReadyPid();
-  // Both commands meet the keeper together.
+  // The keeper reads the two commands together.
   kill(keeper.keeper_pid, SIGSTOP);
   keeper.client->Sweep(1, {});
   keeper.Spawn(2, 0, Misbehave({"live"}));

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Loops of Python's that train through failures (docs/ELASTIC.md): a run with kills ends bit by bit as an undisturbed one, no
-step is lost, no sample learned from twice, and who lived keeps its process.
+step is lost, no sample is learned from twice, and workers that weren't killed keep their processes.
 """
 
 import collections
@@ -19,7 +19,7 @@ from seeds import drawn_seed  # noqa: E402
 
 TRAINING = os.path.join(ROOT, "tests", "support", "elastic_python.py")
 PATIENCE = 60 * SLOW
-STEPS = 60  # of which 40 are an epoch
+STEPS = 60  # an epoch has 40
 # Workers are forks of an interpreter that has imported what a first optimizer imports.
 AHEAD = ("--warm", "on", "--warm_memory", "50%", "--preload", "torch,torch.distributed,torch._dynamo")
 
@@ -111,14 +111,14 @@ class Kills(ElasticCase):
         self.check("scaler")
 
     def test_two_models_and_optimizers(self):
-        """Where the first had its update already, a step that is done again tells that model's loss after it."""
+        """If the first model was updated already, the step that is done again reports that model's loss after the update."""
         self.check("gan", losses=False)
 
     def test_a_closure_and_processes_of_the_data_loader(self):
         self.check("closure", "workers")
 
     def test_collectives_of_its_own_in_steps_and_between_epochs(self):
-        """Where one breaks after the update, the step that is done again tells the loss after it."""
+        """If a collective breaks after the update, the step that is done again reports the loss after the update."""
         self.check("with", "evaluate", "halves", losses=False)
 
 

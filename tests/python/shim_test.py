@@ -102,7 +102,7 @@ class InProcess(PythonTestCase):
         cls.addClassCleanup(cls.parked.close)
 
     def shown(self, name, text, status=0, env=None):
-        """What a caller says whose start is all the same: it is forked, but with --all."""
+        """The output of a program for which the kind of start doesn't matter: it is forked, except with --all."""
         if WHOLE:
             return self.text_of(self.call(name, text, env=env), status)
         output = self.bed.path(f"{name}.out")

@@ -141,7 +141,8 @@ TEST_F(TwoAgentsTest, RankZeroMayMove) {
   EXPECT_EQ(EndOf(worker_b_.Get(2, "k", 0)), "OK");
 }
 
-// A peer that was told a wrong address must not make two agents forward in a circle.
+// Two agents that each have the other's address for their peer's must not forward a call in a
+// circle.
 TEST_F(TwoAgentsTest, CallsAreForwardedOnce) {
   a_->BeginGeneration(Generation(1, Peer(*b_)));
   b_->BeginGeneration(Generation(1, Peer(*a_)));

@@ -53,7 +53,7 @@ class Client {
                                   rendezvous::ChannelSettings({.message_bytes = 100U << 20})));
   }
 
-  // Begins a call; `request` is sent as it is.
+  // Begins a call; `request` is sent unchanged.
   StoreOutcome Send(const agent::v1::StoreRequest& request) {
     auto outcome = std::make_shared<Outcome<agent::v1::StoreReply>>();
     stub_->async()->Store(&outcome->context, &request, &outcome->reply,

@@ -7,7 +7,7 @@
 #include "rendezvous/wire/byte_buffer.h"
 #include "tests/server/rendezvous_fixture.h"
 
-// What many agents are told alike.
+// Messages that many agents get with the same bytes.
 namespace ddprun::rendezvous {
 namespace {
 

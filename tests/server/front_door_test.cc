@@ -212,8 +212,8 @@ TEST_F(FrontDoorTest, NorDoHeartbeatsAndWhoHasTheToken) {
   EXPECT_THAT(Refused("connection_evicted") + Refused("connection_turned_away"), 0U);
 }
 
-// gRPC holds nobody to its bound who doesn't say that he knows it: as many streams as there is room
-// for, on one connection, kept every member out.
+// gRPC doesn't hold a client to the limit on streams before the client has confirmed its settings:
+// on one connection, as many streams as there is room for kept every member out.
 TEST_F(FrontDoorTest, WhoOpensMoreStreamsThanItMayIsTurnedOut) {
   Serve();
   Stranger flood(loop_.get());
@@ -255,8 +255,8 @@ TEST_F(FrontDoorTest, TwinWhoOpensAsManyAsItMayStays) {
   EXPECT_EQ(Refused("connection_turned_out"), 0U);
 }
 
-// They have 10 s to say something, again and again; each connection has so few that all of them
-// leave room for members.
+// Each stream has 10 s for its first message, and may be opened again and again; a connection has
+// so few streams that all of them leave room for members.
 TEST_F(FrontDoorTest, ManyStreamsFromOneAddressKeepNoMemberOut) {
   Serve();
   std::vector<std::unique_ptr<Stranger>> crowd;

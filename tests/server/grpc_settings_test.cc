@@ -453,7 +453,7 @@ TEST(GrpcSettings, TwinAThreadOfGrpcJoinsItself) { EXPECT_TRUE(OneDies("LastChan
 }  // namespace
 }  // namespace ddprun::rendezvous
 
-// Stands before the C library's, to see who asks.
+// Overrides the C library's function, to count the lookups.
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
                            addrinfo** result) {
   using Function = int (*)(const char*, const char*, const addrinfo*, addrinfo**);

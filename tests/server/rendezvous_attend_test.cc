@@ -173,7 +173,8 @@ class SlowJournal final : public Journal {
 
 class JournalTest : public AttendTest {
  protected:
-  // Two nodes, of which the second makes the first generation, and its record.
+  // Two nodes join; the second one makes the service form the first generation, and write its
+  // record.
   void JoinBoth() {
     Serve({.journal = journal_, .on_record_stale = [this](const std::string& why) {
              stale_ = why;

@@ -50,7 +50,7 @@ class ClientTest : public RendezvousFixture {
       return std::holds_alternative<Body>(message);
     });
   }
-  // From a new client's start to the end of its first try; `finish`: it is told to finish at once.
+  // From a new client's start to the end of its first try; `finish`: Finish() is called at once.
   absl::Duration TimeToFirstEnd(const std::string& to, bool finish) {
     closed_.clear();
     Connect(to);
@@ -216,7 +216,7 @@ TEST_F(ClientTest, AnotherGrpcServiceEndsTheTries) {
   EXPECT_TRUE(opened_.empty());
 }
 
-// It may be a service that is just dying, so it is tried again.
+// A peer that hangs up may be a service that is just dying, so the client tries again.
 TEST_F(ClientTest, APeerThatHangsUpIsTriedAgain) {
   std::string to;
   Fd listener = Mute(&to);

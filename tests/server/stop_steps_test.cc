@@ -86,7 +86,7 @@ TEST_F(StopStepsTest, OneThatDoesNotAskIsEnough) {
   EXPECT_FALSE(looked_.at(0).look.heeds);
   monitor_->OnEnded(1, false);
   Ask(2, 0);
-  EXPECT_TRUE(looked_.at(1).look.heeds) << "whoever has ended need not ask";
+  EXPECT_TRUE(looked_.at(1).look.heeds) << "a worker that has ended need not ask";
 }
 
 TEST_F(StopStepsTest, BelowIsBelievedWhenItIsSeenTwice) {

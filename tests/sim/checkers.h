@@ -16,7 +16,7 @@
 // What must hold whatever happens to a cluster; each check returns what is wrong, "" = nothing.
 namespace ddprun::sim {
 
-// An assignment and whom it was sent to.
+// An assignment, and the node to which the service sent it.
 struct Told {
   rendezvous::Assignment assignment;
   const SimNode* node = nullptr;

@@ -50,7 +50,7 @@ uint32_t ConnectedBeside(const Note& note, const rendezvous::JobView& view) {
 
 }  // namespace
 
-// Those of them that something happened to, and now and then all.
+// Observes the nodes that an event may have changed, and every 64th time all of them.
 void ClusterSim::ObserveNodes() {
   constexpr uint64_t kAll = 64;
   const bool all = ++observed_ % kAll == 0;
@@ -81,7 +81,7 @@ std::string ClusterSim::CheckHeard() const {
   if (verdict_) return "";
   for (const auto& node : nodes_) {
     if (LiveStream(*node) == 0) continue;
-    // It was sent away before: its processes outlived KILL (R3, seed 4728564).
+    // A service has ended this stream: the node's processes outlived SIGKILL (R3, seed 4728564).
     if (refused_.contains(StreamKey(node->stream()))) continue;
     const Instant since = std::max(leases_.SoundSince(node->number()), losses_.disturbed());
     if (since.is_infinite() || queue_.now() < since + 2 * job_.lease + kHearing) continue;
@@ -136,7 +136,7 @@ rendezvous::ProbePace ClusterSim::Pace() const {
   return rendezvous::ProbePace(job_.lease, nodes_.size());
 }
 
-// R4: whose agent was killed counts as lost when its grace is over.
+// R4: a node with a killed agent counts as lost when its reconnect grace is over.
 std::string ClusterSim::CheckClosed(const ShownJob::Shown& shown) const {
   constexpr absl::Duration kJudging = absl::Milliseconds(50);
   for (size_t i = 0; i < shown.nodes.size(); ++i) {
@@ -150,7 +150,7 @@ std::string ClusterSim::CheckClosed(const ShownJob::Shown& shown) const {
     const Instant disturbed =
         std::max(losses_.disturbed() + 2 * slowest_ + kJudging, network_->healed_at(node.number()));
     if (network_->IsCut(node.number()) || disturbed >= node.reset_at()) continue;
-    // It had answered until then, and the reset has arrived.
+    // The agent had answered until then, and the reset has arrived.
     const Instant since = node.reset_at() + slowest_;
     if (!leases_.WasSoundAt(node.number(), node.reset_at())) continue;
     if (queue_.now() < since + job_.reconnect_grace + kJudging) continue;
@@ -164,8 +164,8 @@ std::string ClusterSim::CheckClosed(const ShownJob::Shown& shown) const {
 Instant ClusterSim::BackSince(const SimNode& node) const {
   const int number = node.number();
   const bool cut = network_->IsCut(number) || network_->healed_at(number) >= node.away_since();
-  // It waits on a stream that is refused, and can't know while a record is written: when it came
-  // the agent before it, which had lost its power, still counted as live (seed 1125435).
+  // The agent waits on a stream that is refused, and can't know while a record is written: at its
+  // join, the agent before it, which had lost its power, still counted as live (seed 1125435).
   if (refused_.contains(StreamKey(node.stream()))) return Instant::Infinite();
   if (cut || node.away_since().is_infinite()) return Instant::Infinite();
   return std::max(
@@ -185,8 +185,8 @@ std::string ClusterSim::CheckLost(const Note& note) const {
       const uint64_t stream = each->live_stream();
       here += stream != 0 && network_->ServiceOf(stream) == leader_ ? 1 : 0;
     }
-    // A stream of who has lost its power may seem to live on; the service counted it as lost long
-    // ago, and the pace is that of the others.
+    // The stream of a node that lost its power may seem to live on. The service counted that node
+    // as lost long ago, and its pace is for the others.
     here = std::min<uint64_t>(here, service_->machine().View(queue_.now()).nodes.size() + 1);
     broken = leases_.OnLeaseExpired(queue_.now(), node.number(), Pace(),
                                     rendezvous::ProbePace(job_.lease, here * 9 / 10), slowest_,

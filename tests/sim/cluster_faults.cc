@@ -55,7 +55,7 @@ void ClusterSim::ForgetLife() {
   DisturbLooks();
 }
 
-// Its agent tries again and again to start one whose record can't be read (R5).
+// The agent tries again and again to start a service with a record that can't be read (R5).
 void ClusterSim::StartService(absl::Duration pause) {
   Trace("the service starts again");
   if (!service_->Start()) {
@@ -80,7 +80,7 @@ void ClusterSim::DamageRecord(const PlannedFault& fault) {
   service_->Damage(static_cast<RecordDamage>(fault.detail));
   service_->Die();
   if (program_ == Program::kLosesRecord) {
-    // Whoever has the old term ends, and there is nobody else.
+    // Every agent of the old term ends, and there are no others.
     ended_ = true;
     return;
   }

@@ -23,7 +23,8 @@ using rendezvous::StreamKey;
 
 namespace {
 
-// When the last fault is digested: what was queued is read, who is lost is known.
+// How long the service takes after the last fault: it reads what was queued, and knows which nodes
+// are lost.
 constexpr absl::Duration kAftermath = absl::Seconds(3);
 
 }  // namespace
@@ -215,7 +216,8 @@ void ClusterSim::NoteWhoIsOwedTheVerdict() {
     if (view.state == "draining") continue;
     for (const auto& node : nodes_) {
       const bool same = node->id() == view.node_id && node->pid() == view.info.agent_pid;
-      // Who has just lost its stream comes back in time (R8), if a slow write left any.
+      // A node that has just lost its stream comes back in time (R8), if a slow write left any
+      // time.
       const bool in_time = queue_.now() < verdict_decided_ + absl::Seconds(1);
       const bool listens = view.state == "unreachable" ? in_time && !BackSince(*node).is_infinite()
                                                        : node->listens();

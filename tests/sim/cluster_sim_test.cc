@@ -159,9 +159,8 @@ TEST(ClusterSim, AJobThatNobodyIsLeftOfEnds) {
   }
 }
 
-// Its record is damaged, or gone, for good: no service goes on from it, nor without it with the
-// agents that have its term. Whoever takes part ends, without a verdict and without another
-// generation (R1, R5).
+// The job's record is damaged, or gone, for good: no service goes on from it, nor without it with
+// agents of its term. Every node ends, without a verdict and without another generation (R1, R5).
 TEST(ClusterSim, AJobWhoseRecordIsDamagedEndsEverywhere) {
   uint64_t ended = 0;
   uint64_t unread = 0;

@@ -71,7 +71,7 @@ SimService::Hooks ClusterSim::HooksOfFormer(size_t number) {
   };
 }
 
-// It leaves the former one, whatever that says.
+// The node leaves the former service, whatever that service says.
 void ClusterSim::HearOfLeader(SimNode* node, size_t service) {
   if (network_->leader(node->number()) >= service) return;
   network_->SetLeader(node->number(), service);

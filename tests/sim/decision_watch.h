@@ -15,7 +15,7 @@ namespace ddprun::sim {
 // assignment of each rank and one stop step, and one verdict. Returns what is wrong, "" = nothing.
 class DecisionWatch {
  public:
-  // A service tells an agent this. Params: node: its id.
+  // A service sends this message to an agent. Params: node: the agent's node id.
   std::string OnTold(const std::string& node, const rendezvous::ServiceMessage& message);
 
  private:

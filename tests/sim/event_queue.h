@@ -19,7 +19,7 @@ using Call = absl::AnyInvocable<void()>;
 // Simulated time: calls to be made at instants, in order of time and then of posting.
 class EventQueue {
  public:
-  // Who is called again and again with a number: no closure is made for each call.
+  // An object that is called again and again with a number: no closure is made for each call.
   class Receiver {
    public:
     virtual void OnDue(uint64_t what) = 0;
@@ -43,7 +43,7 @@ class EventQueue {
     Call call_;
     Instant at_;
     uint64_t number_ = 0;  // of its last posting; 0 = it isn't armed
-    // Its one place in the queue, which isn't later; 0 = it has none.
+    // The timer's one place in the queue, never later than `at_`; 0 = it has none.
     Instant place_at_;
     uint64_t place_number_ = 0;
   };

@@ -99,7 +99,7 @@ std::string What(const PlannedFault& fault) {
     case FaultKind::kLosePower:
       return "loses its power";
     case FaultKind::kKillAtVerdict:
-      return "is to be killed while it tells the verdict";
+      return "is to be killed while it sends the verdict";
     case FaultKind::kTakeOver:
       return absl::StrCat("is replaced by another one",
                           fault.detail == 1 ? absl::StrCat(", and stands still", lasts) : "");

@@ -33,7 +33,8 @@ enum class FaultKind {
   kIntrude,        // a stranger; detail: which (strangers.h)
   kFlap,           // its agent comes and goes for `lasts`; detail: ms between
   kLosePower,      // without a word
-  kKillAtVerdict,  // the service, when the first one is told; detail: after so many effects
+  kKillAtVerdict,  // the service, at its first message of the verdict; detail: after so many
+                   // effects
   // The service dies, and for `lasts` its record can't be read; detail: as RecordDamage.
   kDamageRecord,
   // Another service has the job, and the former one doesn't know; detail: 1 = it stands still for

@@ -247,7 +247,7 @@ std::string GrowthWatch::OnLook(const rendezvous::JobView& view, bool sound_newc
     special |= node.group_rank && node.silent > view.spec.lease / 2 && !view.spec.lease_is_proof;
   }
   const bool room = members < view.spec.nodes_max;
-  // Since when it runs, and whether it gained anything, the note tells (seed 4117882).
+  // Since when the generation runs, and whether it gained anything, is in its note (seed 4117882).
   const bool known = view.generation == Generation(generation_);
   if (view.phase != "running" || !known || !waits || !room || special || member_done_ ||
       !sound_newcomers) {
@@ -258,7 +258,7 @@ std::string GrowthWatch::OnLook(const rendezvous::JobView& view, bool sound_newc
   const Instant due =
       std::max(waiting_since_ + view.spec.last_call_timeout, formed_ + LeastUptime(fruitless_));
   if (now < due + kDeciding) return "";
-  return absl::StrCat("nobody lets newcomers in, who have waited for ",
+  return absl::StrCat("newcomers aren't let in, and have waited for ",
                       absl::FormatDuration(now - waiting_since_));
 }
 

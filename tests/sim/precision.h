@@ -14,13 +14,13 @@
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/timing.h"
 
-// That a service does neither too much nor too late: nobody who answers is lost, who is done isn't
-// missed, a job grows when it can and no more often than it gains. Each check returns what is
-// wrong, "" = nothing.
+// Checks that a service does neither too much nor too late: a node that answers isn't lost, a
+// node that is done isn't missed, a job grows when it can and no more often than it gains. Each
+// check returns what is wrong, "" = nothing.
 namespace ddprun::sim {
 
-// R4: who has been reachable for a lease isn't lost by its lease, whatever the service had to wait
-// for meanwhile: its own loop, or its disk.
+// R4: a node that has been reachable for a lease isn't lost by its lease, whatever the service had
+// to wait for meanwhile: its own loop, or its disk.
 class LeasePrecision {
  public:
   // Before each step of the service. Params: stream: of the node, 0 = it can't answer: it has none,
@@ -32,7 +32,7 @@ class LeasePrecision {
   std::string OnLeaseExpired(Instant now, int node, const rendezvous::ProbePace& most,
                              const rendezvous::ProbePace& least, absl::Duration slowest,
                              Instant disturbed) const;
-  // It had been reachable for long until then.
+  // Whether the node had been reachable for a lease at that time.
   bool WasSoundAt(int node, Instant at) const;
   // Since when it has been reachable; infinite = it isn't.
   Instant SoundSince(int node) const;
@@ -47,15 +47,15 @@ class LeasePrecision {
   std::vector<Node> nodes_;  // by number
 };
 
-// R4: a member that can't be heard any more counts as lost within its lease and a second, where the
-// lease is proof; else when the others, who can go on without it, would have lost as much by
-// waiting.
+// R4: a member that can't be heard any more counts as lost within its lease and a second, if the
+// lease is proof; else when the other nodes, if they can go on without it, would have lost as much
+// by waiting.
 class LossBound {
  public:
   // Params: mute: nothing that it says arrives; wakes: grows whenever that may have changed.
   // Returns whether that is news.
   bool Observe(Instant now, int node, bool mute, uint64_t wakes);
-  // Of a member of the running generation that isn't done, while others are heard.
+  // Checks a member of the running generation that isn't done, while others are heard.
   std::string OnLook(int node, absl::Duration lease, Instant now) const;
   // The same where the lease is no proof. Params: formed: when the generation was.
   std::string OnSilence(int node, const rendezvous::JobSpec& job, absl::Duration lease,
@@ -94,8 +94,8 @@ class SilenceWatch {
   std::vector<std::string> members_;
 };
 
-// R8: a generation all of whose workers ended with 0 has its verdict within a second, and what the
-// writes of the record take.
+// R8: when all workers of a generation have ended with 0, the verdict follows within a second, plus
+// the time for the writes of the record.
 class SuccessBound {
  public:
   void OnAllDone(rendezvous::Generation generation, Instant now);
@@ -133,7 +133,7 @@ class IsolationWatch {
   bool hosted_ = false;
 };
 
-// R8, of decisions, not of what is told later: whose workers have all ended well isn't lost while
+// R8, for decisions rather than messages: a node whose workers have all ended well isn't lost while
 // the generation runs, and no generation with such a node ends for newcomers.
 class DoneWatch {
  public:

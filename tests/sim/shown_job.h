@@ -18,7 +18,7 @@ class ShownJob {
  public:
   struct Shown {
     rendezvous::JobView view;
-    std::vector<const SimNode*> nodes;  // by whose agents its nodes are, in their order
+    std::vector<const SimNode*> nodes;  // the machine of each node of the view
   };
 
   // Params: node_called: the node of an id.
@@ -27,7 +27,7 @@ class ShownJob {
 
   // The service has taken a step.
   void OnStep(const rendezvous::Event& event, const std::vector<rendezvous::Effect>& effects);
-  // It is another one from now on.
+  // The view is stale from now on: another service has the job.
   void Forget() { old_ = true; }
   // Valid until the next look.
   const Shown& Look(const rendezvous::StateMachine& machine, Instant now);

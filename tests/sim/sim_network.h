@@ -22,15 +22,15 @@ namespace ddprun::sim {
 // does, and lets it through when it heals. Losing a message for good means losing the stream.
 class SimNetwork final : private EventQueue::Receiver {
  public:
-  // What an end of a stream is told. `epoch` is what the agent gave to Connect, so that a restarted
-  // agent can tell its streams from those of its predecessor.
+  // What the network reports to the ends of a stream. `epoch` is what the agent passed to
+  // Connect(): by it a restarted agent knows its own streams from its predecessor's.
   struct Ends {
     std::function<void(int node, uint64_t epoch, uint64_t stream)> opened;
     std::function<void(int node, uint64_t epoch, uint64_t stream, const rendezvous::ServiceMessage&,
                        bool beside)>
         to_agent;
     std::function<void(int node, uint64_t epoch, uint64_t stream, absl::Status)> agent_closed;
-    // What a service is told: a message, or that a stream is closed.
+    // To a service: a message, or the end of a stream.
     std::function<void(size_t service, const rendezvous::Event&)> to_service;
   };
 
@@ -78,7 +78,7 @@ class SimNetwork final : private EventQueue::Receiver {
   size_t ServiceOf(uint64_t stream) const { return streams_[stream - 1]->service; }
 
  private:
-  // Of a stream, and of the connection beside it.
+  // The directions of a stream, and of the connection beside it.
   enum Lane { kUp, kDown, kUpBeside, kDownBeside };
   static constexpr uint64_t kLanes = 4;
   // A message, or what is done at its arrival.
@@ -94,7 +94,7 @@ class SimNetwork final : private EventQueue::Receiver {
     int node = 0;
     size_t service = 0;
     uint64_t epoch = 0;
-    bool agent_knows = true;    // not told yet that it is closed
+    bool agent_knows = true;    // false: the end is not reported to it yet
     bool service_knows = true;  // same
     std::array<Direction, kLanes> lanes;
   };
@@ -105,7 +105,7 @@ class SimNetwork final : private EventQueue::Receiver {
     Instant at;
   };
 
-  // Both ends' numbers count from 1.
+  // Keys count from 1, the same at both ends.
   Stream* Find(uint64_t key) {
     return key == 0 || key > streams_.size() ? nullptr : streams_[key - 1].get();
   }

@@ -359,7 +359,8 @@ void SimNode::Sweep(Generation generation) {
     for (const Worker& worker : workers_) {
       if (worker.saves) stopped_at = std::max(stopped_at, worker.step);
     }
-    // Anything: what nodes tell may be wrong, the books are right (checked as an invariant).
+    // Any times: a node's report may be wrong, the service's books are right (an invariant of its
+    // core).
     rendezvous::NodeTime time{
         .last = absl::Milliseconds(static_cast<int64_t>(generation.value() * 1237 % 5000)),
         .last_in = rendezvous::TimeCause::kTraining};
@@ -394,7 +395,7 @@ void SimNode::BecomeSuspicious(Generation generation) {
                 });
 }
 
-// Who hangs has fallen behind by a step; the others wait for it in their next collective.
+// A worker that hangs has fallen behind by a step; the others wait for it in their next collective.
 rendezvous::HangReport SimNode::Findings() const {
   rendezvous::HangReport report{.workers = {}, .sample = absl::Milliseconds(250)};
   const bool stands = callbacks_.job_hangs(generation_);

@@ -63,7 +63,8 @@ class SimNode {
   void LosePower();
   // Where the service is this agent's child (before it starts).
   void HostService() { hosts_service_ = true; }
-  // Its monotonic clock: where it is when the simulation's is 0, and how fast, in thousandths.
+  // Sets the node's monotonic clock: its time when the simulation's is 0, and its speed in
+  // thousandths.
   void SetClock(absl::Duration at_zero, int64_t permille) {
     drifts_ = true;
     clock_at_zero_ = at_zero;
@@ -124,7 +125,7 @@ class SimNode {
   uint32_t pid() const { return config_.identity.node.agent_pid; }
   const rendezvous::NodeId& id() const { return config_.identity.node_id; }
   const rendezvous::NodeInfo& info() const { return config_.identity.node; }
-  // The generation whose workers are alive here, whoever supervises them.
+  // The generation of the live workers here, supervised by an agent or not.
   std::optional<rendezvous::Generation> live_generation() const;
   std::string DebugString() const;
 
@@ -194,7 +195,7 @@ class SimNode {
   absl::Duration next_pause_;                           // before a connect after a failed one
   std::optional<rendezvous::AgentMessage> join_;        // the last
   std::optional<rendezvous::AgentMessage> last_event_;  // that was sent on this stream
-  rendezvous::Term term_;                               // that it was told
+  rendezvous::Term term_;                               // of the service that welcomed it
   Instant dead_since_ = Instant::Infinite();
   Instant heard_at_;
   absl::Duration gave_up_after_ = absl::InfiniteDuration();

@@ -24,7 +24,7 @@ namespace {
 // Then a write is given up (R10).
 constexpr absl::Duration kWriteMost = absl::Seconds(5);
 
-// It waits for the record; the others tell of nothing that was decided (R10).
+// Persist waits for the record; probes carry no decision (R10).
 bool IsOrdinary(const Effect& effect) {
   if (std::holds_alternative<Persist>(effect)) return false;
   const auto* send = std::get_if<rendezvous::Send>(&effect);
@@ -60,8 +60,9 @@ void SimService::Step(const Event& event) {
   DDPRUN_CHECK(up(), "a service that is dead");
   ++step_;
   std::vector<Effect> effects = machine_->Step(queue_->now(), event);
-  // What a renewal or a tick breaks is still broken at the next step that matters: one with a note.
-  // And of many nodes, whose checks cost as much as all else, they come in a row.
+  // An invariant that a renewal or a tick breaks is still broken at the next step with an effect
+  // other than a message. With many nodes the checks cost as much as all else, so only every 16th
+  // step has them.
   constexpr uint64_t kLook = 16;
   const bool matters = few_ && !std::all_of(effects.begin(), effects.end(), IsSend);
   if (matters || step_ % kLook == 0) machine_->CheckInvariants();
@@ -114,7 +115,8 @@ void SimService::ExpectRecorded(const Effect& effect) {
   const uint64_t need = needs_.front();
   needs_.pop_front();
   if (!storage_.keeps || failed_ || need <= recorded_) return;
-  if (!std::holds_alternative<Note>(effect)) hooks_.broken("what is in no record is told");
+  if (!std::holds_alternative<Note>(effect))
+    hooks_.broken("a decision is sent before it is in a record");
 }
 
 void SimService::Write() {

@@ -19,7 +19,7 @@
 
 namespace ddprun::sim {
 
-// Of all simulated jobs.
+// The token of all simulated jobs.
 inline constexpr char kToken[] = "secret";
 
 // What has become of a record when a service starts.
@@ -63,7 +63,8 @@ class SimService {
     std::function<void(const std::string&)> broken;
   };
 
-  // Params: few: nodes; former: in whose place it is to start; null: it is the first, and up.
+  // Params: few: the job has few nodes; former: the service that this one is to replace; null: this
+  // is the first one, and up.
   SimService(EventQueue* queue, Rng* rng, Storage storage, SimStore* store, bool few,
              const SimService* former, Hooks hooks);
 
@@ -71,14 +72,15 @@ class SimService {
   void Step(const rendezvous::Event& event);
   // Dies when it has carried out so many more effects, or stepped ten times as often.
   void DieAfter(uint64_t effects);
-  // It doesn't die any more.
+  // Cancels DieAfter().
   void Live() { effects_left_.reset(); }
   void Die();
-  // From now on those are told.
+  // From now on the service reports to these.
   void Follow(Hooks hooks) { hooks_ = std::move(hooks); }
-  // Others have the job from now on, and it doesn't know. What was to be kept is, or isn't.
+  // Another service has the job from now on, and this one doesn't know. A write that is under way
+  // is kept, or not.
   void BecomeFormer();
-  // It does no more.
+  // Stops the service for good.
   void End();
   // False: what it has to go on from can't be read, so it doesn't serve (R5). Requires: !up().
   bool Start();

@@ -17,9 +17,9 @@ struct Kept {
   uint64_t step = 0;  // of its service
 };
 
-// Where the services of one job keep its record, one after the other, or two at once: a write holds
-// only while its writer is the last who has taken the store (R10). As etcd's key of the leader, or
-// the holder's name beside a file.
+// The record of one job, for one service after the other, or two at once: a write holds only while
+// its writer is the last one that has taken the store (R10). Stands for etcd's key of the leader,
+// and for the holder's name beside a file.
 class SimStore {
  public:
   // Params: ignores_fence: a bug, for twins.

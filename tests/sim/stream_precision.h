@@ -35,7 +35,7 @@ class RepeatWatch {
 // no node is lost by it that comes back as soon as it can.
 class CloseWatch {
  public:
-  // Of a node that counts as lost because its stream is closed. Params: back_since: since when
+  // Checks a node that counts as lost because its stream is closed. Params: back_since: since when
   // nothing keeps it from coming back; infinite = something does.
   static std::string OnLost(const rendezvous::Note& note, Instant back_since, Instant now,
                             const rendezvous::JobSpec& job, absl::Duration interval);
@@ -52,7 +52,7 @@ class ProbeRate {
   Instant steady_since_;
 };
 
-// R4: while nobody is heard no lease is judged, and who is heard again gives the others a lease.
+// R4: while no node is heard, no lease is judged; when one is heard again, the others get a lease.
 class ExcuseWatch {
  public:
   std::string OnNote(const rendezvous::Note& note, Instant now, absl::Duration lease);

@@ -25,7 +25,7 @@ from timeline import (  # noqa: E402
 DDPRUN = os.environ.get("DDPRUN_BIN", os.path.join(ROOT, "build", "dev", "bin", "ddprun"))
 # How much slower programs are under sanitizers.
 SLOWNESS = float(os.environ.get("DDPRUN_TEST_SLOWNESS", "1"))
-# What AddressSanitizer keeps of freed memory (quarantine_size_mb's default): bounds on memory have it more, as it is no leak.
+# AddressSanitizer keeps freed memory, in MB (quarantine_size_mb's default). Bounds on memory are larger by it: it is no leak.
 FREED_MB = 256 if SLOWNESS > 1 else 0
 # Tests run side by side, on machines that have other work too: bounds on time are multiplied by this. They tell "at once"
 # from "when a time-out is over"; how fast ddprun is, the benchmarks measure.
@@ -99,7 +99,7 @@ class Bed:
         # Where no daemon is: a developer's own would fork the workers of tests.
         self.environment["DDPRUN_DAEMON_DIR"] = os.path.join(self.folder, "no-daemon")
         self.environment["PYTHON_EXEC"] = sys.executable
-        # What --warm and doctor remember of scripts is of this job's alone, and not of who runs the tests.
+        # The memory of --warm and doctor about scripts is this job's alone, not that of the user who runs the tests.
         self.environment["XDG_CACHE_HOME"] = self.path("cache")
         self.environment["XDG_STATE_HOME"] = self.path("state")
         if os.environ.get("DDPRUN_TEST_WARM") == "on":
@@ -189,8 +189,8 @@ class Bed:
                 pass
 
     def kill_alone(self, rank):
-        """Kills a worker; its peers, which end when they miss it, can't before its agent has seen that: which of the two a busy
-        machine tells first is open (R12 goes by arrival there)."""
+        """Kills a worker. Its peers, which end when they miss it, are stopped until its agent has seen its end: on a busy machine
+        a peer's end may be reported first (R12 goes by arrival there)."""
         generation = max(line["generation"] for line in self.journal.find("worker"))
         lines = self.journal.find("worker", generation=generation)
         killed = [line for line in lines if line["rank"] == rank]
@@ -239,7 +239,8 @@ class Bed:
         for line in lines:
             fields = " ".join(f"{k}={v}" for k, v in line.items()
                               if k not in ("t", "wall", "who", "event", "environment"))
-            text.append(f"  {line['t'] - start:9.4f}s {line.get('who', ''):<22} {line['event']:<16} {fields}")
+            origin = line.get("who", "")
+            text.append(f"  {line['t'] - start:9.4f}s {origin:<22} {line['event']:<16} {fields}")
         for agent in self.agents:
             text.append(f"---- {agent.name}: pid {agent.pid}, status {agent.returncode}")
             text.append(agent.text().rstrip())

@@ -7,8 +7,8 @@ V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
 
 
 class MemoryCgroup:
-    """Processes that enter() share `limit` bytes of RAM; whoever can't have one skips with the reason. Ends with close(), when
-    it is empty."""
+    """Processes that enter() share `limit` bytes of RAM; a test that can't have a cgroup skips with the
+    reason. Ends with close(), when it is empty."""
 
     def __init__(self, limit, name="one"):
         v2 = os.path.exists(os.path.join(V2, "cgroup.controllers"))

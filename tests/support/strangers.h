@@ -20,7 +20,7 @@
 #include "base/event_loop.h"
 #include "base/fd.h"
 
-// Who comes to a door of ours over TCP and is nobody's agent.
+// Clients that connect to a port of ours over TCP and are nobody's agent.
 namespace ddprun::rendezvous {
 
 // What a client of HTTP/2 says first: the preface, and settings that set nothing.
@@ -174,7 +174,7 @@ class Crowd {
   std::unique_ptr<FdWatch> watch_;
 };
 
-// Of this process, for a while.
+// Lowers this process's limit on descriptors for a while.
 class DescriptorsAtMost {
  public:
   explicit DescriptorsAtMost(rlim_t most) {

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A training script as people have them: it knows nothing of ddprun, and marks nothing unless it is told to.
+"""A training script as people have them: it knows nothing of ddprun, and marks nothing unless KIND says so.
 
 unmodified_worker.py JOURNAL KIND STEPS [STEP_MS [RANK@STEP=PLAN[:SECONDS]]…]  (@/STEP: each STEP steps)
   KIND: plain, accumulate (4 batches a step), two (optimizers that take turns), loader (its children step an optimizer of their
@@ -10,7 +10,7 @@ Takes STEPS steps under DistributedDataParallel, writes down what is on its page
 environment, and waits for SIGUSR1; at SIGUSR2 it takes ten more steps first.
 
 STEP_MS is what a step takes beside its work; with it the worker ends by itself. A PLAN is carried out before a step of the first
-attempt, or of another (#ATTEMPT behind it), by RANK or by all (*): sleep, spin, stop, loader (whose child waits for a lock that
+attempt, or of another (#ATTEMPT behind it), by RANK or by all (*): sleep, spin, stop, loader (its child waits for a lock that
 it has), native (in a system call), deadlock (of two locks), and of several ranks all_reduce beside broadcast, and groups:01
 beside groups:10 are hangs; kill is SIGKILL; await waits for a byte of the FIFO JOURNAL.fifo; evaluate and save
 are what people's scripts do, for SECONDS; pause stands still so long, in each attempt.
@@ -56,7 +56,7 @@ class Stuck(Dataset):
 
 
 class Rows(Dataset):
-    """Whose making takes steps of an optimizer, in a child of the worker."""
+    """Rows that are made by steps of an optimizer, in a child of the worker."""
 
     def __len__(self):
         return 1 << 20

@@ -40,7 +40,7 @@ os._exit(0)  # torch 2.11 aborts now and then when gloo's threads still run whil
 
 
 class MemoryPressure:
-    """The kernel tells when somebody stood still for lack of memory for a tenth of two seconds, as it tells the agent."""
+    """The kernel reports when processes stood still for lack of memory for a tenth of two seconds, as it does to the agent."""
 
     FILE = "/proc/pressure/memory"
 
@@ -51,7 +51,7 @@ class MemoryPressure:
         self._poll.register(self._trigger, select.POLLPRI)
 
     def wait(self, seconds):
-        """False: it has told nothing."""
+        """False: it has reported nothing."""
         return bool(self._poll.poll(1000 * seconds))
 
     def close(self):
@@ -117,7 +117,7 @@ class WarmTestCase(BedTestCase):
 
 
 class KilledAtRandom(WarmTestCase):
-    """Whoever is killed at whatever moment: no start hangs, nobody is left, and nothing grows."""
+    """Whichever process is killed, at any moment: no start hangs, no process is left, and nothing grows."""
 
     def sizes(self, agent):
         """KiB and descriptors of the agent and of its keeper."""

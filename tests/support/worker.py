@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A worker for tests: writes down what it was told, then does what its arguments say.
+"""A worker for tests: writes down what it was given, then does what its arguments say.
 
 worker.py JOURNAL [wait | exit=N | die=SIGNAL | print=TEXT |
           complain=TEXT | error-file=TEXT | reach | mark=N | ignore-term | log-signals | only-rank=R | only-first]…

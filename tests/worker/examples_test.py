@@ -53,7 +53,7 @@ def read(path):
 
 def run(command, *options, workers=2, absent=0, start=subprocess.Popen):
     """Starts the program as torchrun would, all workers but the first `absent`, and waits for its end. `start`: Fork, or
-    executed as it is."""
+    subprocess.Popen."""
     with tempfile.TemporaryDirectory(prefix="ddprun-examples-") as name:
         folder = Path(name)
         port = free_port()

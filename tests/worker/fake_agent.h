@@ -27,8 +27,8 @@ class FakeAgent {
   virtual void EndGeneration(const std::string& why) = 0;
   // The next one, with an empty store. Requires: the one before has ended.
   virtual void BeginGeneration(uint64_t generation, uint32_t world_size) = 0;
-  // Returns when so many workers have been told that their generation is over, and wait for the
-  // next one, all in all.
+  // Returns when `count` workers in all have heard that their generation is over, and wait for the
+  // next one.
   virtual void AwaitRejoining(int count) = 0;
   // Returns when `count` calls wait for a key.
   virtual void AwaitWaiters(int count) = 0;

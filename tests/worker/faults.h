@@ -8,8 +8,9 @@
 
 namespace ddprun::testing {
 
-// What befalls a worker at an instant that the test knows: of a step, or of the kernel's file
-// calls. The file FAULT, while it is there, has the next one, for whoever comes to it first:
+// Injects a fault into a worker at an instant that the test knows: in a step, or at one of the
+// kernel's file calls. While the file FAULT exists, it has the next fault, for the first worker
+// that gets there:
 //
 //   CALL WHOSE WHAT
 //   CALL   forward, reduce (in the backward pass, its gradients aren't there yet), commit (they are

@@ -73,7 +73,7 @@ class InProcessRestartTest : public ::testing::Test {
     EXPECT_EQ(second.Wait(), 0) << Output(1, 2);
   }
 
-  // Of two ranks, 1 is killed at `fault`, and a new one takes its place, in generation 2.
+  // Two ranks: rank 1 is killed at `fault`, and a new worker takes its place, in generation 2.
   struct Pair {
     Process& survivor;
     Process& successor;

@@ -92,7 +92,7 @@ TEST_F(ModuleTest, CheckpointedActivationsTrainBitByBitAsPlainOnesInsideDdp) {
 TEST_F(ModuleTest, ASessionReadsTheLossOnlyWhereItIsReported) {
   const double reads = Run({"reads", "1"}).at("reads");
   EXPECT_EQ(Run({"reads", "4"}).at("reads"), reads);
-  // Twin: with a journal each of the 25 steps' is told.
+  // Negative control: with a journal the loss of each of the 25 steps is read.
   EXPECT_GE(Run({"reads", "4", directory_.File("journal")}).at("reads"), reads + 25);
 }
 

@@ -87,7 +87,7 @@ Fd Park(std::string program, std::vector<std::string> variables) {
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   DDPRUN_CHECK(error == 0, argv[0]);
-  // Its forks orphan themselves, and become ours.
+  // The program's forks orphan themselves, and become ours.
   DDPRUN_CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0, "prctl");
   return std::move(ours);
 }

@@ -69,8 +69,9 @@ std::vector<Parameter> FewOrAll(std::vector<Parameter> few, const std::vector<Pa
   return few;
 }
 
-// A port of 127.0.0.1 that is the caller's until this process ends: a socket holds it that doesn't
-// listen, so that who connects is refused, and who sets SO_REUSEADDR can listen there (socket(7)).
+// A port of 127.0.0.1 that is the caller's until this process ends. It is held by a socket that
+// doesn't listen: connections are refused, and a program that sets SO_REUSEADDR can listen there
+// (socket(7)).
 uint16_t FreePort();
 
 // The interpreter of one of scripts/lib/torch_env.sh's environments (py-launchers; py-full, for

@@ -26,7 +26,7 @@ namespace {
 
 using Line = torch::nn::Linear;
 
-// Who writes a line, and when.
+// The part of a line that says which worker writes it, and when.
 std::string Writer(Session& session) {
   const Context& context = session.context();
   return absl::StrFormat(
@@ -140,9 +140,9 @@ void Live(Session& session, const std::string& path) {
   }
 }
 
-// All that draws random numbers or is somewhere else than in parameters, and so could come out
-// otherwise on a worker that is new: dropout, batch norm behind layers with biases (whose gradients
-// are rounding errors, so that one different bit is seen at once), an augmentation, two groups, an
+// Trains with everything that draws random numbers or has state outside of the parameters, and so
+// could differ on a new worker: dropout, batch norm behind layers with biases (their gradients are
+// rounding errors, so that one different bit is seen at once), an augmentation, two groups, an
 // evaluation that draws numbers and keeps the best checkpoint.
 void Bits(Session& session, const std::string& path) {
   constexpr int64_t kLearned = 90;  // the last step of an epoch has half as many as the others

@@ -33,7 +33,7 @@ inline uint64_t Digest(torch::nn::Module& module) {
   return std::hash<std::string>()(bytes);
 }
 
-// Of the bits of a rank's share of optimizer and parameters.
+// A digest of the bits of a rank's share of optimizer and parameters.
 inline uint64_t ShareDigest(ZeroOptimizer& zero) {
   std::string bytes;
   const auto add = [&](const torch::Tensor& tensor) {

@@ -22,7 +22,8 @@ using ::testing::Key;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// 64 points, 4 of each rank's in a pass: 8 steps of 8 in an epoch, of which there are two.
+// 64 points in passes of 4 a rank: with two ranks 8 steps of 8 in an epoch, and there are two
+// epochs.
 TEST_F(SessionTest, EveryBatchIsTrainedOnAndAccumulatedOnesMakeOneStep) {
   const auto plain = RunWell("train");
   EXPECT_EQ(plain.at("batches"), "16");
@@ -116,7 +117,7 @@ TEST_F(SessionTest, AThrownStatusReachesEveryRankAsAReturnedOneWould) {
   EXPECT_THAT(Message(0), HasSubstr("points.csv is cut short"));
 }
 
-// Nobody's generation ends by that, so that who goes on would wait for nothing.
+// No generation ends by that, so the rank that goes on would wait for nothing.
 TEST_F(SessionTest, WhoLeavesWithStatusZeroIsNamed) {
   const std::pair<const char*, const char*> ways[] = {
       {"break", "rank 1 left the loop after step 2, with status 0, while rank 0 goes on"},
@@ -130,18 +131,18 @@ TEST_F(SessionTest, WhoLeavesWithStatusZeroIsNamed) {
   }
 }
 
-// Its generation ends, so that with survivors the others go on.
+// The rank's generation ends, so that with survivors the others go on.
 TEST_F(SessionTest, WhoExitsWithAnErrorHasNotLeft) {
   Run("fail", {"--no_in_process_restart"});
   EXPECT_EQ(exits_, std::vector<int>({1, 3}));
   EXPECT_THAT(Message(0), testing::Not(HasSubstr("with status 0")));
 }
 
-// 9 samples a step, and one is left for the eighth: two of three ranks, or two of three passes,
-// have none then. It all comes to what one rank does with steps of 9. A mean over 9 may round
-// otherwise in each of its sums and in its three weights: 12 units in the last place of a gradient
-// of at most 16, of which the rate takes a quarter; the update 5 more, of numbers up to 4. Momentum
-// doubles it, over 16 steps.
+// A step takes 9 samples, and the eighth step has one left: two of three ranks, or two of three
+// passes, have none. Each way to divide the samples must give what one rank gives with steps of 9.
+// A mean over 9 may round differently in each of its sums and in its three weights: 12 units in the
+// last place of a gradient of at most 16, times the rate of a quarter; the update 5 more, of
+// numbers up to 4. Momentum doubles the error, over 16 steps.
 TEST_F(SessionTest, EachSampleCountsOnceHoweverItIsDealt) {
   const double bound = 2 * 16 * (12 * 16 / 4 + 5 * 4) * std::ldexp(1.0, -24);
   const auto trained = [this](uint32_t ranks, std::vector<std::string> options) {
@@ -208,10 +209,10 @@ TEST_F(SessionTest, AStepStaysWhatItIsAtAnyNumberOfWorkers) {
   EXPECT_GT(distance_after({3, 1, 2}, {"--constant_batch", "worker"}), 10 * bound);
 }
 
-// A weight is at most 4. The average is rounded by 2 u of that for the difference and the product,
-// of which a quarter counts, and by u for the sum, and keeps three quarters of what earlier steps
-// left. With a zero_stage only rank 0 has a share of the two parameters. With fp16 the first steps
-// are left out, until the loss scale is low enough.
+// A weight is at most 4. A step rounds the average by 2 u of that for the difference and the
+// product, times a quarter, and by u for the sum: 1.5 u. It keeps three quarters of what earlier
+// steps left, so 4 times as much in all. With a zero_stage only rank 0 has a share of the two
+// parameters. With fp16 the first steps are left out, until the loss scale is low enough.
 TEST_F(SessionTest, EvaluationsAreOfTheAverageOfTheStepsThatWereDone) {
   const double bound = 4 * 4 * 1.5 * std::ldexp(1.0, -24);
   for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
@@ -239,7 +240,8 @@ TEST_F(SessionTest, Bf16ParametersHaveMastersInEachStage) {
   const auto expected = trained({});
   EXPECT_EQ(expected.at("steps"), "16");
   EXPECT_EQ(trained({"--zero_stage", "1"}), expected);
-  // And from a checkpoint of another stage, of whose 8 steps masters have more than parameters.
+  // The same from a checkpoint of another stage, saved after 8 steps, when masters have more bits
+  // than parameters.
   const std::string directory = directory_.File("checkpoints");
   trained({"--zero_stage", "3", "--steps", "8", "--checkpoint_dir", directory});
   EXPECT_EQ(trained({"--zero_stage", "2", "--checkpoint_dir", directory}), expected);

@@ -102,7 +102,7 @@ TEST_F(ShardCrashTest, WhateverTheDiskDoesAllShardsAreOfOneSaveAndNotOlderThanPr
         Crash(calls, Points(), [this](const auto& left) { return Restore(left); });
     EXPECT_EQ(tally.torn, 0) << stage;
     EXPECT_EQ(tally.lost, 0) << stage;
-    // Of all kinds there were many.
+    // Each kind of result was frequent.
     EXPECT_GT(tally.from_none, Points() / 100) << stage;
     EXPECT_GT(tally.newest, Points() / 100) << stage;
   }

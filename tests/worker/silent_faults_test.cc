@@ -55,7 +55,7 @@ TEST_F(SilentFaultsTest, ACheckpointWithANanIsWithheldAndTrainingGoesOn) {
   }
 }
 
-// It was the newest checkpoint, from which each restart resumed, and failed.
+// A checkpoint with a NaN used to be the newest one: each restart resumed from it, and failed.
 TEST_F(SilentFaultsTest, ANanBehindAFiniteLossEndsOneRunAndNotTheNext) {
   const auto options = Saving({"--steps", "20", "--no_in_process_restart"});
   auto poisoned = options;
@@ -108,7 +108,7 @@ TEST_F(SilentFaultsTest, ADirectoryOfCheckpointsHasOneJob) {
   command.insert(command.end(), options.begin(), options.end());
   Process first(command, variables, other.File("output"));
   ASSERT_TRUE(first.AwaitStop()) << first.Output();
-  // That of step 8 may be on its way.
+  // The checkpoint of step 8 may still be under way.
   const std::vector<int64_t> before = SavedSteps();
   EXPECT_THAT(before, Contains(4));
   const std::string newest = "resumed at step " + std::to_string(before.back());
@@ -138,12 +138,13 @@ TEST_F(SilentFaultsTest, ADirectoryOfCheckpointsHasOneJob) {
   EXPECT_FALSE(std::filesystem::exists(directory_.File("checkpoints/.writer")));
 }
 
-// Its scale was 1 for thousands of steps: that of a scaler that was off.
+// The run used to keep the scale of the fp32 run's scaler, which was off, for thousands of steps:
+// 1.
 TEST_F(SilentFaultsTest, AnFp32RunThatGoesOnInFp16BeginsWithTheScaleOfANewOne) {
   RunWell("average", Saving({"--steps", "4"}));
   const auto half = RunWell("average", Saving({"--steps", "8", "--mixed_precision", "fp16"}));
   EXPECT_THAT(Output(0), HasSubstr("resumed at step 4"));
-  // Of 65536 the first gradients overflow, and are left out.
+  // With a scale of 65536 the first gradients overflow, and their steps are left out.
   EXPECT_GT(std::stoi(half.at("left_out")), 0);
 }
 
@@ -159,7 +160,8 @@ TEST_F(SilentFaultsTest, AStepOfTheOptimizerBesideStepIsNamed) {
   }
 }
 
-// ZeRO stage 1 leaves the average to others. Who makes one by hand may have other last bits.
+// ZeRO stage 1 expects averaged gradients. A program that averages by hand may have other last
+// bits.
 TEST_F(SilentFaultsTest, GradientsThatNobodyAveragesAreAnError) {
   const auto run = [this](const std::vector<std::string>& words) {
     std::vector<std::string> command = {"checkpoint_probe",      "gloo", directory_.File("none"),

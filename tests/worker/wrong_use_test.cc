@@ -156,7 +156,7 @@ TEST_F(WrongUseTest, ALossThatIsNoNumberIsNamedByRankAndParameterOnEveryRank) {
   EXPECT_THAT(Output(1), HasSubstr("ddprun: worker of rank 1: FAILED_PRECONDITION: " + what));
 }
 
-// It reaches all ranks with the average of the gradients.
+// The NaN reaches all ranks with the average of the gradients.
 TEST_F(WrongUseTest, AGradientThatIsNoNumberIsNamedByParameterOnEveryRank) {
   Run("nan_gradient", "unchecked");
   EXPECT_EQ(exits_, std::vector<int>({1, 1}));

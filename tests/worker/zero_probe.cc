@@ -126,7 +126,7 @@ torch::optim::SGDOptions Sgd(const Kind& kind) {
   return torch::optim::SGDOptions(kSgdRate).momentum(kind.exact ? 0 : 0.9);
 }
 
-// It falls, so that what the program sets must reach the shares.
+// The rate falls, so the values that the program sets must reach the shares.
 double RateOf(const Kind& kind, int step) {
   if (kind.exact) return kSgdRate / (1 << step / 10);
   return (kind.sgd ? kSgdRate : kRate) / (1 + 0.01 * step);

@@ -42,7 +42,7 @@ double BoundOf(const std::string& way, double largest, uint32_t ranks) {
 class ZeroTrainingTest : public ZeroTest,
                          public ::testing::WithParamInterface<std::tuple<const char*, uint32_t>> {
  protected:
-  // For who asks how much of the bound is used: --gtest_output=json.
+  // Records how much of the bound is used, for --gtest_output=json.
   static void Notify(const std::string& name, double difference, double bound) {
     std::ostringstream text;
     text << difference << " of " << bound;
@@ -78,7 +78,7 @@ TEST_P(ZeroTrainingTest, EndsWhereDdpWithTheFusedOptimizerDoes) {
   }
   EXPECT_EQ(compared, all ? 38 : 18);
   EXPECT_EQ(mistakes, 4);
-  // Both stages move the same elements with the same kernel: offloading changes nothing.
+  // With and without offloading the same kernel moves the same elements: the figures are the same.
   EXPECT_EQ(figures.at("zero2"), figures.at("zero2_offload"));
   EXPECT_EQ(figures.at("zero3"), figures.at("zero3_offload"));
   for (const auto& [name, value] : figures) {

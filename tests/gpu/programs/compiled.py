@@ -61,7 +61,7 @@ def average(model):
 
 
 class Captured:
-    """function(), whose tensors stay in place, as a CUDA graph, after a few warm-up calls; on the CPU the plain function."""
+    """function() as a CUDA graph, after a few warm-up calls; its tensors stay in place. On the CPU, the plain function."""
 
     def __init__(self, function):
         self.function, self.graph, self.result = function, None, None

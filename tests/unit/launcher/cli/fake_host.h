@@ -82,7 +82,7 @@ class FakeHost : public Host {
     const auto found = paths.find(path);
     return found == paths.end() ? PathKind::kMissing : found->second;
   }
-  // Of the folder that it is in alone.
+  // Only the names in the folder itself.
   std::vector<std::string> NamesIn(const std::string& folder) const override {
     std::vector<std::string> names;
     for (const auto& [path, kind] : paths) {

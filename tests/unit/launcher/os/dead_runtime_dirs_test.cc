@@ -16,7 +16,7 @@ namespace {
 
 class DeadRuntimeDirs : public ::testing::Test {
  protected:
-  // A directory with a socket of that name, and who listens on it.
+  // Makes a directory with a socket of that name. Returns the listener.
   Fd Listen(const std::string& folder, const std::string& name) const {
     std::filesystem::create_directories(tree_.path() + "/" + folder);
     Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));

@@ -153,7 +153,7 @@ TEST(WorkerOptions, AnActiveEnvironmentWinsOverThatOfATool) {
   EXPECT_EQ(python({{"VIRTUAL_ENV", "/gone"}}), "/opt/venv/bin/python3");
   EXPECT_EQ(python({{"VIRTUAL_ENV", "/gone"}, conda}), "/opt/conda/bin/python3");
   EXPECT_EQ(python({{"VIRTUAL_ENV", ""}}), "/opt/venv/bin/python3");
-  // Of both, the one that was activated last is the first of PATH.
+  // With both set, the one that was activated last is the first of PATH.
   EXPECT_EQ(python({venv, conda}), "/my project/bin/python3");
   host.programs["python3"] = "/opt/conda/bin/python3";
   EXPECT_EQ(python({venv, conda}), "/opt/conda/bin/python3");

@@ -172,7 +172,7 @@ TEST_F(WithoutLocks, WhoIsTakenOverDecidesNothingMore) {
   EXPECT_EQ(Kept()->at(0).record, RunningRecord("job7", 1));
 }
 
-// It comes between what was written and where that would be told.
+// The second service takes the file between a write and its confirmation.
 TEST_F(WithoutLocks, WhoComesDuringAWriteIsSeen) {
   auto first = Take(&first_lost_);
   std::unique_ptr<JournalFile> second;

@@ -101,7 +101,7 @@ TEST(WorkerGroupTest, WhatEndsAfterOurSignalIsNoFailureOfItsOwn) {
   EXPECT_EQ(group.failures()[1].signal, SIGSEGV);
 }
 
-// It told its peers before it ended, and they were sooner.
+// Rank 6 had reported its error to its peers before it ended, and a peer's end was seen first.
 TEST(WorkerGroupTest, WhoIsNamedByAPeerFailedByItselfThoughWeSignalledIt) {
   WorkerGroup group = Running(4);
   WorkerEnd peer = Ended(0, 1, 1);

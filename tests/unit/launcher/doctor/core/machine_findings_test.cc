@@ -153,7 +153,7 @@ TEST(Clock, Unsynchronised) {
   MachineFacts facts = HealthyMachine();
   facts.clock->synchronised = false;
   EXPECT_THAT(Mend("clock_unsynchronised", facts), HasSubstr("timedatectl set-ntp true"));
-  facts.clock.reset();  // not told
+  facts.clock.reset();  // unknown
   EXPECT_THAT(Ids(facts), IsEmpty());
 }
 

@@ -217,7 +217,7 @@ TEST_F(CheckpointDirectoryTest, OnlyWholeOnesCountAmongThoseThatStay) {
                           ShardName({1, 1, 50}, 0, 2, 7)));
 }
 
-// Who trains on after a fault saves the steps since the last checkpoint again.
+// A job that trains on after a fault saves the steps since the last checkpoint again.
 TEST_F(CheckpointDirectoryTest, AStepThatWasSavedAgainCountsOnce) {
   Write({1, 1, 10});
   Write({1, 1, 20});

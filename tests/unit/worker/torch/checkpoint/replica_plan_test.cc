@@ -102,7 +102,7 @@ class Model {
   void Step(size_t deaths) {
     const bool commits = deaths == 0 || rng_.Below(3) > 0;
     Arrive(commits);
-    std::set<uint32_t> done;  // who gets through the optimizer's step and begins the next round
+    std::set<uint32_t> done;  // ranks that finish the optimizer's step and begin the next round
     if (commits) {
       for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
         if (deaths > 0 && rng_.Below(2) == 0) continue;
@@ -195,7 +195,8 @@ TEST(ReplicaProtocolTest, LosingAllCopiesButOneCostsAStep) {
   }
 }
 
-// Who dies before a new round has been committed costs one step more, from copies of before.
+// A death before a new round has been committed costs one step more: the copies of the round before
+// it are used.
 TEST(ReplicaProtocolTest, ASecondFaultAtOnceFindsTheCopiesOfBefore) {
   int64_t most = 0;
   for (uint64_t seed = 0; seed < 20'000; ++seed) {

@@ -156,7 +156,8 @@ TEST(TensorFileTest, GapsAndOverlapsAreNoticed) {
   }
 }
 
-// A checksum that is there counts, whoever wrote the file; looking at the length doesn't read on.
+// A checksum in the file counts, whichever program wrote the file; a look at the length alone
+// doesn't read the data.
 TEST(TensorFileTest, AChangedByteIsNoticedWhereThereIsAChecksum) {
   std::string bytes = Encode(Sample());
   bytes.back() ^= 1;

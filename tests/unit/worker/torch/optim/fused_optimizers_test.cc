@@ -18,7 +18,7 @@ namespace {
 
 using torch::nn::Linear;
 
-// Two layers, of which the second has no gradient in every third step.
+// Two layers; the second has no gradient in every third step.
 struct Twin {
   Twin() : first(16, 8), second(8, 4) {}
   std::vector<torch::Tensor> parameters() const {

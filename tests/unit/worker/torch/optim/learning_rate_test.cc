@@ -67,8 +67,8 @@ TEST(LearningRateTest, GroupsKeepTheirProportion) {
       rates.Set(optimizer, schedule, step);
       const double first = schedule.At(step);
       EXPECT_EQ(RatesOf(optimizer)[0], first);
-      // Both are rounded by at most 8 u, in products, quotients and sums of numbers of one sign;
-      // the constants 1e-3 and 1e-4 by one more each.
+      // Each of the two rates is rounded by at most 8 u, in products, quotients and sums of numbers
+      // of one sign; the constants 1e-3 and 1e-4 by one more each.
       EXPECT_NEAR(RatesOf(optimizer)[1], first / 10, first * 20 / double{int64_t{1} << 53});
       EXPECT_EQ(RatesOf(optimizer)[2], 0);
     }

@@ -37,7 +37,7 @@ using torch::optim::SGDOptions;
 constexpr double kRate = 1e-3;
 constexpr int kSteps = 200;
 
-// Of parameters whose gradients are numbers that bf16 has, whatever the parameters are.
+// A net with gradients that bf16 has without rounding, whatever the parameters are.
 struct NetImpl : torch::nn::Module {
   torch::Tensor Loss() const {
     torch::Tensor sum;

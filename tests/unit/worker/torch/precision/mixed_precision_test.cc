@@ -164,7 +164,7 @@ TEST_F(Scaled, PassesThroughWhenDisabled) {
   EXPECT_EQ(off.scale(), 1);
 }
 
-// Two optimizers of one loss, whose parameters have gradients of 1 and `gradient`.
+// Two optimizers of one loss; their parameters have gradients of 1 and `gradient`.
 struct TwoScaled : ::testing::Test {
   void Backward(float gradient) {
     for (torch::Tensor* one : {&a, &b}) one->mutable_grad() = torch::Tensor();
