@@ -39,13 +39,13 @@ namespace ddprun::testing {
 //   close a                                 it closes its stream; reset a: the network does
 //   cut a in|out|both, heal a               in: nothing of a's answers arrives; out: no probes
 //   renew a nonce=                          by hand
-//   gpus a [count=1] [lost=2]               its renewals report its GPUs from now on; lost: its
-//   index train a [rejoins=1]                     its renewals report step 1, and workers that can
-//   rejoin advance 5s                              on time, deadline by deadline stall 3s time
-//   passes without a step, then the timer busy 3s                                 time passes
-//   without a step, and without the timer hang a [suspect overdue local=0 workers=1 phase=train
-//   step=7 activity=still where= sample=] stop "reason", persisted ok|error, view, ledger,
-//   deadline, probes on|off
+//   gpus a [count=1] [lost=2]               its renewals report its GPUs from now on; one is lost
+//   train a [rejoins=1]                     they report step 1, and workers that can rejoin
+//   advance 5s                              on time, deadline by deadline
+//   stall 3s                                time passes without a step, then the timer
+//   busy 3s                                 time passes without a step, and without the timer
+//   hang a [suspect overdue local=0 workers=1 phase=train step=7 activity=still where= sample=]
+//   stop "reason", persisted ok|error, view, ledger, deadline, probes on|off
 class RendezvousWorld {
  public:
   // Runs one command line and returns its output lines.

@@ -31,7 +31,7 @@ class WireWorld {
   WireWorld(const WireWorld&) = delete;
   WireWorld& operator=(const WireWorld&) = delete;
 
-  // What a call came to.
+  // The result of a call.
   struct Answer {
     absl::Status status;
     grpc::ByteBuffer bytes;
@@ -50,19 +50,19 @@ class WireWorld {
   // Calls a method ("StopJob") with these bytes. WatchEvents, which may go on for ever, is broken
   // off.
   Answer Call(const std::string& method, const std::string& request);
-  // A call that changes nothing, through the loop: what was said before it has mostly been heard.
-  // False: the service doesn't answer.
+  // Makes a call that changes nothing, through the loop: after it, most earlier messages have been
+  // handled. False: the service doesn't answer.
   bool Ping();
-  // What the service holds; nullopt: it doesn't answer. Params: run_id: a job that is in it,
-  // however new it is; "" = none has to be.
+  // Returns what the service holds; nullopt: it doesn't answer. Params: run_id: a job that must be
+  // among that, however new it is; "" = none.
   std::optional<v1::GetStatusReply> Status(const std::string& run_id = "");
   // Opens a connection, and says these bytes where a TLS or HTTP/2 handshake belongs.
   void Knock(const std::string& bytes);
 
-  // "", or what has changed of the job since it began, and of what its agent heard.
+  // Returns what has changed of the job since it began, and of what its agent heard; "" = nothing.
   std::string ChangeOfJob();
-  // The job is as at its beginning: it is begun anew where somebody with the token has ended it. A
-  // service that holds more jobs than `most` is begun anew, too.
+  // Brings the job back to its beginning: begins it anew if somebody with the token has ended it,
+  // and the service, too, if it holds more than `most` jobs.
   void Renew(int most);
 
  private:

@@ -30,7 +30,7 @@ namespace ddprun::launcher {
 inline constexpr char kRunId[] = "job7";
 inline constexpr uint32_t kLongMs = 60'000;  // longer than any test waits
 
-// What became of one call, seen on the loop.
+// The result of one call, seen on the loop.
 template <typename Reply>
 struct Outcome {
   grpc::ClientContext context;
@@ -60,7 +60,7 @@ class Client {
                           [this, outcome](const grpc::Status& status) { End(outcome, status); });
     return outcome;
   }
-  // The same for one operation of a generation of our job: Send(3, [](auto* r) { … }).
+  // Begins a call with one operation of a generation of our job: Send(3, [](auto* r) { … }).
   template <typename Fill>
   StoreOutcome Send(uint64_t generation, Fill fill) {
     agent::v1::StoreRequest request;

@@ -1,10 +1,11 @@
 #ifndef DDPRUN_TESTS_SIM_SABOTAGE_H_
 #define DDPRUN_TESTS_SIM_SABOTAGE_H_
 
-// What a simulated cluster may be other than a sound service with a usual program.
+// How a simulated cluster may differ from a sound service with a usual program.
 namespace ddprun::sim {
 
-// A bug put between the service's core and its streams, for the twins that the checkers must catch.
+// A bug between the service's core and its streams, for negative controls: the checkers must catch
+// it.
 enum class Sabotage {
   kNone,
   kDuplicateRank,   // the second node gets the first one's ranks

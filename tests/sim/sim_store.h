@@ -22,19 +22,19 @@ struct Kept {
 // and for the holder's name beside a file.
 class SimStore {
  public:
-  // Params: ignores_fence: a bug, for twins.
+  // Params: ignores_fence: a bug, for negative controls.
   explicit SimStore(bool ignores_fence) : ignores_fence_(ignores_fence) {}
 
-  // Before anything is read. Returns the number of the leadership that begins.
+  // Called before anything is read. Returns the number of the leadership that begins.
   uint64_t Take() { return ++leader_; }
-  // False: another one has taken the store, and nothing is written.
+  // False: another service has taken the store, and nothing is written.
   bool Put(uint64_t leadership, Kept&& kept) {
     if (leadership != leader_ && !ignores_fence_) return false;
     before_ = std::move(kept_);
     kept_ = std::move(kept);
     return true;
   }
-  // Drops the record, which is of the past. False: another one has taken the store.
+  // Drops the record, which is of the past. False: another service has taken the store.
   bool Retract(uint64_t leadership) {
     if (leadership != leader_ && !ignores_fence_) return false;
     kept_.reset();

@@ -11,17 +11,17 @@
 
 #include "rendezvous/core/job/state_machine.h"
 
-// What a service owes each stream: nothing twice, and nobody lost whose stream is only broken. Each
-// check returns what is wrong, "" = nothing.
+// What a service owes each stream: no event counts twice, and no node is lost when only its stream
+// has broken. Each check returns what is wrong, "" = nothing.
 namespace ddprun::sim {
 
 // R6: an event that was processed does nothing when it comes again.
 class RepeatWatch {
  public:
-  // After a step. Params: was_due: the service had something to do even without it.
+  // Called after a step. Params: was_due: the service had something to do even without the event.
   std::string OnStep(const rendezvous::Event& event, const std::vector<rendezvous::Effect>& effects,
                      bool was_due);
-  // What it had processed may have died with it.
+  // The service has died, and perhaps with it what it had processed.
   void Forget();
   uint64_t repeats() const { return repeats_; }
 
@@ -41,7 +41,7 @@ class CloseWatch {
                             const rendezvous::JobSpec& job, absl::Duration interval);
 };
 
-// R4: no more than 1024 nodes are probed in a second, but while more and more come.
+// R4: no more than 1024 nodes are probed in a second, except while more and more join.
 class ProbeRate {
  public:
   std::string OnStep(Instant now, const std::vector<rendezvous::Effect>& effects);

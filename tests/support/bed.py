@@ -27,8 +27,8 @@ DDPRUN = os.environ.get("DDPRUN_BIN", os.path.join(ROOT, "build", "dev", "bin", 
 SLOWNESS = float(os.environ.get("DDPRUN_TEST_SLOWNESS", "1"))
 # AddressSanitizer keeps freed memory, in MB (quarantine_size_mb's default). Bounds on memory are larger by it: it is no leak.
 FREED_MB = 256 if SLOWNESS > 1 else 0
-# Tests run side by side, on machines that have other work too: bounds on time are multiplied by this. They tell "at once"
-# from "when a time-out is over"; how fast ddprun is, the benchmarks measure.
+# Tests run side by side, on machines that have other work too: bounds on time are multiplied by this. They only
+# distinguish "at once" from "when a time-out is over"; the benchmarks measure how fast ddprun is.
 SLOW = 4 * SLOWNESS
 WORKER = os.path.join(ROOT, "tests", "support", "worker.py")
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")

@@ -36,10 +36,10 @@ class Faults : public worker::FileCalls {
   absl::Status Remove(const std::string& path) override;
 
  private:
-  // What befalls this call, which is then nobody else's; "" = nothing.
+  // Returns the fault for this call, and takes it from all other workers; "" = none.
   std::string TakeFault(const std::string& call, const std::string& whose) const;
   void Note(const std::string& event, const std::string& call, const std::string& path) const;
-  // The call, and what befalls it.
+  // Makes the call, with its fault.
   template <typename Function>
   auto During(const std::string& call, const std::string& whose, const std::string& path,
               Function&& function) const;
