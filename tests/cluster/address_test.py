@@ -117,7 +117,7 @@ class OneNode(AddressTestCase):
         self.assert_status(0, agent)
 
     def test_a_loopback_address_is_this_machines_alone(self):
-        """The store of such a job closes what comes from elsewhere; that of the twin answers."""
+        """The store of such a job closes connections from elsewhere; that of the negative control answers."""
         reach = ["python3", "-c", "import sys; sys.path.insert(0, sys.argv[1]); import store_worker; "
                  "store_worker.meet('10.77.0.1', int(sys.argv[2]), 0, 1)", os.path.dirname(STORE_WORKER)]
         for address, status in (("127.0.0.1", 1), ("10.77.0.1", 0)):
@@ -164,7 +164,7 @@ class TwoNodes(AddressTestCase):
         self.assertEqual(29555, self.met(self.static("n1", 29555), 4, "n1"))
 
     def test_a_store_of_the_workers_needs_another(self):
-        """The twin: worker rank 0 listens by itself, and the service is at the next port, which is closed here."""
+        """Negative control: worker rank 0 listens by itself, and the service is at the next port, which is closed here."""
         self.cluster.only_ports(29555, 29555)
         nodes = self.static("n1", 29555, "--rdzv_conf", "read_timeout=2", env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
         self.assert_status(1, nodes[1])

@@ -62,7 +62,7 @@ class Formation(job.ClusterTestCase):
         self.finish(agents, 1, 1)
 
     def test_full_house_waits_for_nobody(self):
-        """The twin: with the maximum present there is no last call."""
+        """Negative control: with the maximum present there is no last call."""
         agents, generation = self.start_all(2, "1:2", conf="last_call_timeout=30")
         self.assertEqual(1, generation)
         self.finish(agents, 1, 2)

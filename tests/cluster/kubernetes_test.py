@@ -52,7 +52,7 @@ class Kubernetes(job.ClusterTestCase):
                       agents[1].text())
 
     def test_without_detection_each_pod_is_refused(self):
-        """The twin."""
+        """Negative control."""
         pods, options, variables = self.pods_of("base")
         agent = pods.start(1, [*options, *self.training()],
                            {**variables, "JOB_COMPLETION_INDEX": "1", "PET_NO_KUBERNETES": "1", "PET_RDZV_BACKEND": "c10d",

@@ -47,7 +47,7 @@ class Watching(PageTestCase):
         self.close()
 
     def test_a_fault_that_is_absent_is_missed(self):
-        """The twin: the page's lines about it aren't printed."""
+        """Negative control: the page's lines about it aren't printed."""
         self.training()
         agents = self.job(f"{JOB7} train.py --lr 0.1")
         self.open("docs/EVENTS.md")
@@ -248,7 +248,7 @@ class Tutorials(PageTestCase):
         self.close()
 
     def test_a_wrong_page_fails(self):
-        """The twin: by its words, its numbers, a line too few, its status."""
+        """Negative control: by its words, its numbers, a line too few, its status."""
         def change(command, name):
             if name == "status":
                 command.status = 1

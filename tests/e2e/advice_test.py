@@ -149,7 +149,7 @@ class PlainPrograms(AdviceTestCase):
         self.assert_advised("missing_module", script, "--redirects", 0)
 
     def test_what_nobody_knows(self):
-        """The twin: no rule, no advice."""
+        """Negative control: no rule, no advice."""
         for script in ("raise ValueError('bad batch')\n", "import sys\nsys.exit(1)\n"):
             advice, text = self.advice(script)
             self.assertIsNone(advice)

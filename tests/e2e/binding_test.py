@@ -52,7 +52,7 @@ class Cores(BindingTestCase):
     def test_two_workers_share_the_cores(self):
         half = (len(CPUS) + 1) // 2
         self.assertEqual([CPUS[:half], CPUS[half:]], self.cpus([*self.two, "--cpu_binding", "cores"], self.simple))
-        # The twin.
+        # Negative control.
         self.assertEqual([CPUS, CPUS], self.cpus(self.two, self.simple))
         self.assertEqual([CPUS, CPUS], self.cpus([*self.two, "--cpu_binding", "numa"], self.simple))
 
@@ -138,7 +138,7 @@ class Gpus(BindingTestCase):
         self.assertEqual([nodes[1], nodes[0]], self.cpus(options))
         self.assertEqual([nodes[0], nodes[1]], self.cpus(options, {"CUDA_VISIBLE_DEVICES": "1,0"}))
         self.assertEqual([nodes[0]], self.cpus(["--nproc_per_node", "gpu:1", "--numa_binding", "exclusive"]))
-        # The twin.
+        # Negative control.
         self.assertEqual([CPUS, CPUS], self.cpus(options[:2]))
 
     def test_more_workers_than_gpus(self):

@@ -261,7 +261,7 @@ class Unread(ConsoleTestCase):
         self.assert_status(1, agent, 10 * SLOW)
 
     def test_a_job_that_ends_by_itself_waits_for_its_reader(self):
-        """The twin of the bound: without a signal nothing is lost. The report file is there before."""
+        """Negative control of the bound: without a signal nothing is lost. The report file is there before."""
         script = self.bed.write("script.py", TALKS)
         source, sink = os.pipe()
         report = ["--report_file", self.bed.path("report.json")]

@@ -422,7 +422,7 @@ class Strangers(DaemonTestCase):
         ours.close()
         self.told(f"refused: the process at the other end is user {NOBODY}'s")
         os.chmod(self.folder, 0o700)
-        self.assertEqual(0, self.ask("status").returncode)  # the twin: the same user isn't
+        self.assertEqual(0, self.ask("status").returncode)  # negative control: the same user isn't
 
     @unittest.skipUnless(os.geteuid() == 0, "only root can be another user")
     def test_another_users_daemon_is_not_asked(self):

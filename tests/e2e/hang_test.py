@@ -95,7 +95,7 @@ class Marked(HangTestCase):
         self.assert_goes_on(agent)
 
     def test_of_those_that_cant_be_told_apart_none_is_the_cause(self):
-        """Both wait at the same step in the same place; its twin, in which one is the cause, is the stopped worker above."""
+        """Two workers wait at the same step in the same place. Negative control, with one cause: the stopped worker above."""
         agent = self.start(f"*@{LEARNED}=read", steps=LEARNED + 100, restarts=0,
                            options=("--report_file", "report.json", *ENDED))
         hang = self.bed.event("hang", who="service", alive=[agent])

@@ -253,7 +253,7 @@ class Leftovers(LogsTestCase):
         self.assertEqual([], os.listdir(self.temporary))
 
     def test_without_its_keeper_a_killed_agent_leaves_its_folders(self):
-        """The twin: it is the keeper that removes them."""
+        """Negative control: it is the keeper that removes them."""
         agent, keeper = self.start()
         agent.signal(signal.SIGSTOP)
         os.kill(keeper, signal.SIGKILL)

@@ -147,7 +147,7 @@ class Doctor(MachineTestCase):
         self.assertIn(f"pid {os.getpid()} (", finding["what"])
         self.assertEqual(f"ps -o pid,user,etime,args -p {os.getpid()}", finding["mend"][0])
         self.assertTrue(finding["mend"][1].startswith("CUDA_VISIBLE_DEVICES=0 ddprun --nproc_per_node gpu train.py"))
-        # The twins: the other GPU, and one that nobody uses.
+        # Negative controls: the other GPU, and one that nobody uses.
         self.assertNotIn("gpus_in_use", self.findings(gpus=[L4.format(0), used], env={"CUDA_VISIBLE_DEVICES": "0"}))
         self.assertNotIn("gpus_in_use", self.findings(gpus=[L4.format(0)]))
 
@@ -179,7 +179,7 @@ class Doctor(MachineTestCase):
         self.assertIn("    unset GLOO_SOCKET_IFNAME\n", result.stdout)
         self.assertIn("When communication hangs or fails: ddprun doctor --help says what to try.\n", result.stdout)
         self.assertIn("    export NCCL_DEBUG=INFO\n", self.ddprun(["doctor", "--help"]).stdout)
-        # The twin. What else this machine has is the same.
+        # Negative control. What else this machine has is the same.
         self.assertNotIn("error: GLOO_SOCKET_IFNAME=", self.ddprun(["doctor"], status=None).stdout)
 
     def test_strict_counts_warnings(self):

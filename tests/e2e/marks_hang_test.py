@@ -92,7 +92,8 @@ class Hangs(MarksHangTestCase):
 
 
 class Proofs(MarksHangTestCase):
-    """What can never go on is ended without any option. Its twins are the healthy waits of tests/python/odd_programs_test.py."""
+    """A job that can never go on is ended without any option. Negative controls: the healthy waits of
+        tests/python/odd_programs_test.py."""
 
     def proven(self, agent, evidence):
         hang = self.bed.event("hang", who="service", timeout=60 * SLOW, alive=[agent])

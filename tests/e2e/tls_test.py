@@ -175,7 +175,7 @@ class Doors(TlsTestCase):
         host, port = self.endpoint.split(":")
         question = hostile.call(hostile.RENDEZVOUS + "GetStatus", b"")
         answer = hostile.converse((host, int(port)), question, hostile.tls(tls))
-        self.assertIn(b"application/grpc", answer, "the twin: a member's")
+        self.assertIn(b"application/grpc", answer, "negative control: a member's")
         shutil.copytree(tls, self.bed.path("stranger"))
         sign(self.bed, "stranger", 1, "subjectAltName=DNS:printer", "extendedKeyUsage=serverAuth,clientAuth")
         answer = hostile.converse((host, int(port)), question, hostile.tls(self.bed.path("stranger")))

@@ -88,7 +88,7 @@ class Histories(unittest.TestCase):
                              f"history {number} of seed {SEED}")
 
     def test_a_state_that_counts_what_is_read_ahead_loses_samples(self):
-        """The twin: as if a sampler counted what it has dealt to loader workers."""
+        """Negative control: as if a sampler counted what it has dealt to loader workers."""
         def reads_ahead(sampler, _):
             state = sampler.state_dict()
             count = sampler.step().global_count

@@ -94,7 +94,7 @@ TEST_F(AgentTest, AFrozenAgentLosesItsTreeAfterTheIsolationTimeout) {
   EXPECT_TRUE(agent_.out.EndsWithin(kGoneLimit));
 }
 
-// The twin: an agent that beats keeps its tree for longer than the timeout.
+// Negative control: an agent that beats keeps its tree for longer than the timeout.
 TEST_F(AgentTest, TwinAnAgentThatBeatsKeepsItsTree) {
   StartAgent(kPatientIsolation, {"live"}, 1);
   EXPECT_FALSE(DiesWithin(keeper_, 1.5 * kPatientIsolation));

@@ -101,7 +101,7 @@ TEST_F(CgroupTest, IsUsableAgainAfterAKill) {
 }
 
 // An agent that is killed together with its keeper leaves what left its worker's session: the next
-// agent clears it away, and until then it lives, which is the twin.
+// agent clears it away, and until then it lives, which is the negative control.
 TEST_F(CgroupTest, TheNextAgentKillsWhatAnEarlierOneLeft) {
   setenv("KEEPER_HOST_CGROUP", "1", 1);
   Program agent = StartProgram({HelperPath("keeper_host"), "120000", "daemon-parent"});

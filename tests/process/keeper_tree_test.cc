@@ -26,7 +26,7 @@ TEST(KeeperTreeTest, ADaemonDiesWithItsWorker) {
   EXPECT_EQ(ProcessState(daemon), '-');
 }
 
-// The twin: without a keeper, killing the group of the worker leaves the daemon alive.
+// Negative control: without a keeper, killing the group of the worker leaves the daemon alive.
 TEST(KeeperTreeTest, TwinWithoutAKeeperTheDaemonLivesOn) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   Program worker = StartProgram(Misbehave({"daemon-parent"}));

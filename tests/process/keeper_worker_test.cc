@@ -110,7 +110,7 @@ TEST(KeeperWorkerTest, BindsAWorkerWithAllThatItStarts) {
     EXPECT_EQ(keeper.RunUntilExited(1, rank++).exit_code, 0);
     EXPECT_EQ(PipeReader(std::move(pipe.first)).Rest(), RunningOn({cpu}));
   }
-  // The twin; and the keeper is where it was.
+  // Negative control; and the keeper is where it was.
   PipeReader& free = keeper.Spawn(1, rank, Misbehave({"cpus"}));
   keeper.RunUntilExited(1, rank);
   EXPECT_EQ(free.Rest(), RunningOn(all));
@@ -233,7 +233,7 @@ TEST(KeeperWorkerTest, TellsAStopAndContinuesWhatItTerminates) {
   ASSERT_TRUE(keeper.RunUntil([&] { return keeper.stopped.contains({1, 0}); }));
   EXPECT_EQ((keeper.stopped[{1, 0}]), SIGSTOP);
 
-  // The twin: a bare TERM waits for ever at a stopped process.
+  // Negative control: a bare TERM waits for ever at a stopped process.
   const pid_t pid = keeper.started[{1, 0}];
   ASSERT_EQ(kill(pid, SIGTERM), 0);
   EXPECT_EQ(ProcessState(pid), 'T');

@@ -122,7 +122,7 @@ class InProcess(PythonTestCase):
         shown = self.text_of(self.call("on", text))
         self.assertIn("worker 0 2 1 a\n", shown)
         self.assertIn("worker 1 2 1 a\n", shown)
-        # The twin: torch's own agent, which knows no generation.
+        # Negative control: torch's own agent, which knows no generation.
         self.assertIn("worker 0 2 None a\n", self.text_of(self.call("off", text, shim=False)))
 
     def test_a_debugger_that_the_workers_miss_is_said(self):

@@ -36,8 +36,8 @@
 #include "tests/support/raw_stream.h"
 #include "tests/support/slow.h"
 
-// The defaults of gRPC that are changed, each with its twin: what gRPC does by itself. A twin that
-// fails says that a later gRPC needs the setting no more.
+// The defaults of gRPC that are changed, each with a negative control: what gRPC does by itself. If
+// a negative control fails, this version of gRPC doesn't need the setting any more.
 namespace ddprun::rendezvous {
 namespace {
 

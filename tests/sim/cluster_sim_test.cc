@@ -140,7 +140,7 @@ TEST(ClusterSim, ASeedIsOneHistory) {
       EXPECT_EQ(digests[seed], digest.value()) << "seed " << seed;
     }
   }
-  // The twin: others have other ones.
+  // Negative control: others have other ones.
   EXPECT_NE(digests[1], digests[2]);
 }
 
@@ -272,7 +272,7 @@ TEST(ClusterSim, ShrinksAFailedSeed) {
   again.Follow(saved->plan);
   EXPECT_EQ(again.Run().broken, shrunk.broken);
   EXPECT_FALSE(FromText("seed 1\nat 1s n1 explode lasts 1s detail 0\n").ok());
-  // The twin: what breaks nothing isn't made to.
+  // Negative control: what breaks nothing isn't made to.
   EXPECT_EQ(Shrink(seed, Sabotage::kNone).broken, "");
 }
 

@@ -1,4 +1,4 @@
-"""The example programs as users run them: options, files of options, resuming, and beside their twins in plain PyTorch."""
+"""The example programs as users run them: options, files of options, resuming, and beside their counterparts in plain PyTorch."""
 
 import json
 import os
@@ -293,7 +293,7 @@ class SavingTest(ExampleTest):
             self.trained(*options, "--checkpoint_minutes", "0.001", "--output_dir", folder)
             # 23 steps of 10 ms and more: one is due every 60 ms.
             self.assertGreaterEqual(len(checkpoints(folder)), 3)
-        with tempfile.TemporaryDirectory() as folder:  # twin
+        with tempfile.TemporaryDirectory() as folder:  # negative control
             self.trained(*options, "--output_dir", folder)
             self.assertEqual(len(checkpoints(folder)), 1)
 
@@ -355,7 +355,7 @@ class FineTuneTest(ExampleTest):
     def test_what_python_learned_helps(self):
         # On 296 digits that neither has seen: 10 % are 30 of them.
         loaded = self.accuracy()
-        self.assertGreater(loaded, self.accuracy("--weights", "") + 10)  # twin: from scratch
+        self.assertGreater(loaded, self.accuracy("--weights", "") + 10)  # negative control: from scratch
         # Frozen, the body is still Python's, in any stage.
         for stage in ("0", "2", "3"):
             self.assertGreater(self.accuracy("--body_rate", "0", "--zero_stage", stage), 75)
@@ -367,7 +367,7 @@ class FineTuneTest(ExampleTest):
             resumed = self.trained(*options, "--weights", "", "--resume_from", self.weights)
             self.assertIn(f"begins at step 0 with the weights of '{self.weights}'", resumed.outputs[0])
             self.assertEqual(loaded.losses, resumed.losses)
-            # Twin: without them it learns otherwise.
+            # Negative control: without them it learns otherwise.
             self.assert_apart(loaded.losses, self.trained(*options, "--weights", "").losses, 1e-2)
 
     def test_weights_that_are_not_there_or_of_another_model_are_refused(self):

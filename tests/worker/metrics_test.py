@@ -106,7 +106,7 @@ class MetricsTest(unittest.TestCase):
 
     @unittest.skipIf(MISSING, MISSING)
     def test_a_wrong_byte_is_found_by_tensorboard(self):
-        """The checksums' twin: with one that is wrong the reader takes nothing."""
+        """Negative control of the checksums: with a wrong one the reader takes nothing."""
         self.train(1, 20, 10)
         path, = glob.glob(os.path.join(self.folder, "tensorboard", "*"))
         with open(path, "r+b") as file:

@@ -165,7 +165,7 @@ TEST_P(ReplicasTest, ALostShareComesBackBitByBit) {
   // A new rank 0 with another model than the others'.
   EXPECT_EQ(RunWithout({0}, "backward", Options()), expected);
   EXPECT_THAT(Output(0, 2), HasSubstr("with the state of a worker that lives"));
-  // Twin: another step more ends elsewhere.
+  // Negative control: another step more ends elsewhere.
   EXPECT_NE(RunAll(1, kWorld, Options({"--steps", "11"})), expected);
 }
 

@@ -49,7 +49,7 @@ TEST_F(SessionTest, ZeroIsOneOptionAndChangesNothingButMemory) {
       }
     }
   }
-  // Twin: another order of the samples ends elsewhere.
+  // Negative control: another order of the samples ends elsewhere.
   const auto plain = RunWell("train");
   const auto other = RunWell("train", {"--seed", "2"});
   EXPECT_GT(std::abs(std::stod(other.at("weight")) - std::stod(plain.at("weight"))), 100 * bound);
@@ -165,7 +165,7 @@ TEST_F(SessionTest, EachSampleCountsOnceHoweverItIsDealt) {
       EXPECT_NEAR(std::stod(dealt.at(name)), std::stod(alone.at(name)), bound) << options[1];
     }
   }
-  // Twin: a step of 8 leaves none over, and ends elsewhere.
+  // Negative control: a step of 8 leaves none over, and ends elsewhere.
   const auto other = trained(1, {"--batch_size", "8"});
   EXPECT_GT(std::abs(std::stod(other.at("weight")) - std::stod(alone.at("weight"))), 10 * bound);
 }
@@ -205,7 +205,7 @@ TEST_F(SessionTest, AStepStaysWhatItIsAtAnyNumberOfWorkers) {
     while (worlds.size() < 3) worlds.push_back(1 + static_cast<uint32_t>(random.Below(4)));
     EXPECT_LE(distance_after(worlds, more), bound) << ::testing::PrintToString(worlds);
   }
-  // Twin: the others would have learned from more, or less.
+  // Negative control: the others would have learned from more, or less.
   EXPECT_GT(distance_after({3, 1, 2}, {"--constant_batch", "worker"}), 10 * bound);
 }
 
@@ -223,7 +223,7 @@ TEST_F(SessionTest, EvaluationsAreOfTheAverageOfTheStepsThatWereDone) {
     EXPECT_NEAR(std::stod(seen.at("evaluated")), std::stod(seen.at("average")), bound);
     EXPECT_EQ(std::stoi(seen.at("left_out")) > 0, more[1] == "fp16");
   }
-  // Twin: the last weight is another one, and is what is evaluated without an average.
+  // Negative control: the last weight is another one, and is what is evaluated without an average.
   const auto plain = RunWell("average");
   EXPECT_EQ(plain.at("evaluated"), plain.at("weight"));
   EXPECT_GT(std::abs(std::stod(plain.at("evaluated")) - std::stod(plain.at("average"))),
@@ -245,7 +245,7 @@ TEST_F(SessionTest, Bf16ParametersHaveMastersInEachStage) {
   const std::string directory = directory_.File("checkpoints");
   trained({"--zero_stage", "3", "--steps", "8", "--checkpoint_dir", directory});
   EXPECT_EQ(trained({"--zero_stage", "2", "--checkpoint_dir", directory}), expected);
-  // Twin: other steps end elsewhere.
+  // Negative control: other steps end elsewhere.
   EXPECT_NE(trained({"--seed", "2"}).at("parameters"), expected.at("parameters"));
 }
 

@@ -46,8 +46,8 @@ TEST_F(SilentFaultsTest, ACheckpointWithANanIsWithheldAndTrainingGoesOn) {
                             " isn't written: on rank 0 the parameter 'spare' has a NaN"));
     }
     EXPECT_THAT(Output(1), Not(HasSubstr("isn't written")));
-    // Twin: without it there are all, with a buffer and a parameter that are infinite on purpose;
-    // and all go on from the step before it.
+    // Negative control: without it there are all, with a buffer and a parameter that are infinite
+    // on purpose; and all go on from the step before it.
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12"}));
     EXPECT_THAT(Output(0), HasSubstr("resumed at step 4"));
     EXPECT_EQ(SavedSteps(), Saved(stage, {4, 8, 12}));
@@ -80,7 +80,7 @@ TEST_F(SilentFaultsTest, ACheckpointWithANanIsPassedOverWhereThereIsAnother) {
     EXPECT_THAT(Output(0), HasSubstr("-s0000000008.safetensors': the parameter 'spare' has a NaN; "
                                      "trying the one before it"));
     EXPECT_THAT(Output(1), Not(HasSubstr("trying")));
-    // Twin: to the program that has always had it, it is as good as any.
+    // Negative control: to the program that has always had it, it is as good as any.
     std::filesystem::remove_all(directory_.File("checkpoints"));
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "4", "--data", "made"}));
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "8", "--data", "made"}));
@@ -175,7 +175,7 @@ TEST_F(SilentFaultsTest, GradientsThatNobodyAveragesAreAnError) {
     EXPECT_THAT(Message(rank), HasSubstr("nobody averages the gradients: that "
                                          "of 'tied' differs between the ranks"));
   }
-  // Twins: with a reducer, and without.
+  // Negative controls: with a reducer, and without.
   run({});
   EXPECT_EQ(exits_, std::vector<int>({0, 0})) << Output(0) << Output(1);
   run({"bare", "by_hand"});
@@ -188,7 +188,7 @@ TEST_F(SilentFaultsTest, ASeedThatChangesNothingIsNamed) {
   EXPECT_THAT(Output(0), HasSubstr("warning: --seed 7 doesn't change the order of the samples: the "
                                    "run that goes on began with --seed 1 and"));
   EXPECT_THAT(Output(1), Not(HasSubstr("--seed")));
-  // Twin: the same again.
+  // Negative control: the same again.
   RunWell("train", Saving({"--steps", "12"}));
   EXPECT_THAT(Output(0), Not(HasSubstr("--seed")));
 }

@@ -103,7 +103,7 @@ struct Kind {
   bool exact = false;  // SGD without momentum and with rates that are powers of two
   bool unused = false;
   Mistake mistake = Mistake::kNone;
-  bool alone = false;  // the twin: nothing is averaged
+  bool alone = false;  // negative control: nothing is averaged
 };
 
 struct Trainer {

@@ -98,7 +98,7 @@ TEST_P(GoesOnBitByBitTest, AfterARestart) {
   Run({.words = GetParam(), .steps = "12", .result = "resumed"});
   EXPECT_THAT(Output(1), HasSubstr("resumed at 6"));
   EXPECT_TRUE(SameResults("whole", "resumed"));
-  // Twin: the second half does change something.
+  // Negative control: the second half does change something.
   EXPECT_FALSE(SameResults("whole", "half"));
 }
 
@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(Setups, GoesOnBitByBitTest, ::testing::ValuesIn(Setups(
 class NotAddedTest : public CheckpointedStateTest,
                      public ::testing::WithParamInterface<const char*> {};
 
-// The twins of the above: without Add, the same runs end elsewhere.
+// Negative controls of the above: without Add, the same runs end elsewhere.
 TEST_P(NotAddedTest, BeginsAnew) {
   Run({.words = GetParam(), .steps = "12", .result = "whole", .directories = {"others"}});
   Run({.words = GetParam(), .steps = "6", .result = "half"});
@@ -176,7 +176,7 @@ TEST_P(OpenedByPythonTest, HasTheSameLogits) {
   EXPECT_GE(largest, 0);
   EXPECT_LE(largest, bound);
   EXPECT_LT(bound, 1e-2);
-  // Twin: those of three steps before are others.
+  // Negative control: those of three steps before are others.
   EXPECT_GT(differences[1].largest, 10 * bound);
 }
 
@@ -385,7 +385,7 @@ TEST_F(CheckpointedStateTest, ResumingTakesNoMoreMemoryThanWhatIsResumed) {
   Run({.words = "plain big tight", .steps = "3", .result = "after"});
   EXPECT_THAT(Output(0), HasSubstr("resumed at 3"));
   EXPECT_TRUE(Same("before", "after", "state"));
-  // Twin: the limit is one.
+  // Negative control: the limit is one.
   Run({.words = "plain big too_tight", .steps = "3", .result = "never"}, /*succeeds=*/false);
 }
 

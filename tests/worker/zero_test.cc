@@ -57,7 +57,7 @@ TEST_P(ZeroTrainingTest, EndsWhereDdpWithTheFusedOptimizerDoes) {
   const bool all = ranks == 2 && (backend == std::string("shm") || TestsWhole());
   const Figures figures = Run({"train", backend, all ? "all" : "few"}, ranks);
   int compared = 0;
-  int mistakes = 0;  // the twins
+  int mistakes = 0;  // negative controls
   for (const auto& [name, largest] : figures) {
     if (!name.starts_with("largest")) continue;
     const std::string way = name.substr(std::strlen("largest"));
@@ -163,7 +163,7 @@ TEST_F(ZeroTest, BucketsLeaveWhileTheBackwardPassGoesOn) {
   // The last one waits for the first layer.
   EXPECT_EQ(figures.at("sent_before_the_end"), figures.at("buckets") - 1);
   EXPECT_EQ(figures.at("sent"), figures.at("buckets"));
-  // Twin: where nothing is to be averaged, none leaves.
+  // Negative control: where nothing is to be averaged, none leaves.
   EXPECT_EQ(figures.at("sent_in_no_sync"), 0);
 }
 
@@ -185,7 +185,7 @@ TEST_F(ZeroTest, ANanInOneRanksShareIsNamedOnAllRanks) {
   EXPECT_EQ(Message(0), Message(1));
 }
 
-// The twin of the above: with a GradScaler it is no error.
+// Negative control of the above: with a GradScaler it is no error.
 TEST_F(ZeroTest, AnOverflowInOneRanksShareIsLeftOutByAll) { Run({"wrong", "gloo", "overflow"}, 2); }
 
 TEST_F(ZeroTest, ClippingPastTheSharesIsRefused) {

@@ -55,7 +55,7 @@ TEST(ErrorLine, WithoutATraceback) {
             "/usr/bin/python3: No module named nosuch");
 }
 
-// Twins: what no line of these kinds says isn't guessed.
+// Negative controls: what no line of these kinds says isn't guessed.
 TEST(ErrorLine, OtherWords) {
   EXPECT_EQ(ErrorLine(""), "");
   EXPECT_EQ(ErrorLine("epoch 1\nsaved\n"), "");

@@ -271,7 +271,7 @@ TEST_F(HangDetectorTest, ALongerTimeoutOfTheProcessGroupCounts) {
   detector_.OnWitnesses({Witness{.timeout = absl::Minutes(30)}, Witness{}});
   detector_.OnWitnesses({Witness{}, Witness{}});
   EXPECT_EQ(detector_.end_after(0), absl::Minutes(30));
-  EXPECT_EQ(detector_.end_after(1), absl::Minutes(10)) << "the twin";
+  EXPECT_EQ(detector_.end_after(1), absl::Minutes(10)) << "negative control";
 }
 
 TEST_F(HangDetectorTest, WhatAJobHasSurvivedItMaySurviveAgain) {
@@ -477,7 +477,8 @@ TEST_F(Unmarked, WhoHasNotStartedIsNotSilent) {
   EXPECT_TRUE(Advance(absl::Seconds(19)).empty());
   EXPECT_FALSE(detector_.any_suspect());
   Start();  // again: nothing
-  EXPECT_FALSE(Advance(absl::Seconds(20)).empty()) << "the twin: from its start on it is watched";
+  EXPECT_FALSE(Advance(absl::Seconds(20)).empty())
+      << "negative control: from its start on it is watched";
 }
 
 TEST_F(Unmarked, WhoMarksIsJudgedByItsMarks) {

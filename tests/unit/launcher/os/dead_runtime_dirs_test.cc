@@ -46,7 +46,7 @@ TEST_F(DeadRuntimeDirs, ThoseOfDeadAgentsGo) {
   EXPECT_FALSE(Exists("ddprun_dead02"));
 }
 
-// Twins: each lacks one thing.
+// Negative controls: each lacks one thing.
 TEST_F(DeadRuntimeDirs, WhatElseStays) {
   Listen("other_dead01", "agent.sock");
   tree_.Write("ddprun_start1/marks/0", "it has no socket yet");

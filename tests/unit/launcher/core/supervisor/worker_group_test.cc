@@ -111,7 +111,7 @@ TEST(WorkerGroupTest, WhoIsNamedByAPeerFailedByItselfThoughWeSignalledIt) {
   WorkerEnd guilty = Ended(2, 1.1, 0, SIGTERM);  // of rank 6
   guilty.message = "no such file";
   group.OnEnded(At(1.1), guilty);
-  // Twins: one that nobody names, and one that speaks of a peer.
+  // Negative controls: one that nobody names, and one that speaks of a peer.
   WorkerEnd other = Ended(1, 1.1, 1);
   other.message = "no such file";
   group.OnEnded(At(1.1), other);

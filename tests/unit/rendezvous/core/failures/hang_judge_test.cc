@@ -257,7 +257,7 @@ TEST(JudgeHangTest, ARankIsNamedByAnotherGroupThanTheDefaultOne) {
   EXPECT_THAT(verdict->evidence,
               HasSubstr("hasn't come to collective 40 of group 1, for which rank 0 has"));
   ranks[1].worker.groups.pop_back();
-  EXPECT_FALSE(JudgeHang(ranks, true).has_value()) << "the twin: a member isn't known";
+  EXPECT_FALSE(JudgeHang(ranks, true).has_value()) << "negative control: a member isn't known";
 }
 
 TEST(JudgeHangTest, RanksThatWaitForOneThatHasLeftAreNamed) {
@@ -265,7 +265,7 @@ TEST(JudgeHangTest, RanksThatWaitForOneThatHasLeftAreNamed) {
   ranks[0].worker.groups = ranks[1].worker.groups = {{"0", 30, 3}};
   ranks[0].worker.inside_group = ranks[1].worker.inside_group = "0";
   ranks[2].worker.groups = {{"0", 29, 3}};
-  EXPECT_FALSE(JudgeHang(ranks, true).has_value()) << "the twin: it may still come";
+  EXPECT_FALSE(JudgeHang(ranks, true).has_value()) << "negative control: it may still come";
   ranks[2].worker.left = true;
   const std::optional<HangVerdict> verdict = JudgeHang(ranks, true);
   ASSERT_TRUE(verdict.has_value());
@@ -299,7 +299,7 @@ TEST(JudgeHangTest, RanksThatAreAllStoppedHoldUpNobody) {
   EXPECT_TRUE(JudgeHang(ranks, true)->end);
   ranks = {Rank(0, Phase::kTrain, 7, true, kStopped), Waits(1)};
   ranks[0].worker.expired = true;
-  EXPECT_TRUE(JudgeHang(ranks, true)->end) << "the twin: rank 1 waits";
+  EXPECT_TRUE(JudgeHang(ranks, true)->end) << "negative control: rank 1 waits";
   EXPECT_FALSE(JudgeHang(ranks, false)->end) << "not all have answered";
 }
 
@@ -311,7 +311,7 @@ TEST(JudgeHangTest, AnExplicitTimeoutEndsRanksThatAllDoNothing) {
   ASSERT_TRUE(verdict.has_value());
   EXPECT_TRUE(verdict->end);
   ranks[1].worker.idle = false;
-  EXPECT_FALSE(JudgeHang(ranks, true).has_value()) << "the twin: one does something";
+  EXPECT_FALSE(JudgeHang(ranks, true).has_value()) << "negative control: one does something";
 }
 
 TEST(JudgeHangTest, Table) {

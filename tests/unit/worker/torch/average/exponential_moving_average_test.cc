@@ -133,7 +133,8 @@ TEST_P(ExponentialMovingAverageTest, IsTorchs) {
   Training training(*context_, GetParam());
   training.Train(kSteps);
   EXPECT_LE(FarthestFromTorchs(training.Averages()), 2 * kBound);
-  // Twins: another decay, and one that begins with the parameters before the first step.
+  // Negative controls: another decay, and one that begins with the parameters before the first
+  // step.
   Training other(*context_, GetParam(), 0.95);
   other.Train(kSteps);
   EXPECT_GT(FarthestFromTorchs(other.Averages()), 1000 * kBound);

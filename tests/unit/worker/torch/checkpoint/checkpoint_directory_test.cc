@@ -146,7 +146,7 @@ TEST_F(CheckpointDirectoryTest, WhoWasCutOffTakesNothingFromALaterGeneration) {
   EXPECT_THAT(
       *ListDirectory(directory_),
       ElementsAre(CheckpointName({1, 1, 20}), ShardName({1, 2, 10}, 0, 2, 7), being_written));
-  // Twin: of its own past it goes.
+  // Negative control: of its own past it goes.
   PruneCheckpoints(directory_, Plan({1, 2, 20}, 1));
   EXPECT_THAT(*ListDirectory(directory_),
               ElementsAre(CheckpointName({1, 1, 20}), ShardName({1, 2, 10}, 0, 2, 7)));
@@ -158,7 +158,7 @@ TEST_F(CheckpointDirectoryTest, TheBestStaysBesideTheLast) {
   PruneCheckpoints(directory_, Plan({1, 1, 60}, 2));
   EXPECT_THAT(*ListCheckpoints(directory_),
               ElementsAre(CheckpointId{1, 1, 60}, CheckpointId{1, 1, 50}, CheckpointId{1, 1, 30}));
-  // Twin: a better one takes its place.
+  // Negative control: a better one takes its place.
   Write({1, 1, 70}, {.score = 0.8});
   PruneCheckpoints(directory_, Plan({1, 1, 70}, 2));
   EXPECT_THAT(*ListCheckpoints(directory_),

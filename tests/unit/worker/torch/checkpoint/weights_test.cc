@@ -55,7 +55,7 @@ TEST_F(WeightsTest, RoundTripByName) {
   Sequential read(Linear(3, 2), BatchNorm1d(2));
   written->forward(torch::randn({4, 3}));  // moves the statistics
   ASSERT_TRUE(SaveWeights(*written, path()).ok());
-  EXPECT_FALSE(read->parameters()[0].equal(written->parameters()[0]));  // twin
+  EXPECT_FALSE(read->parameters()[0].equal(written->parameters()[0]));  // negative control
   const absl::StatusOr<LoadedWeights> loaded = LoadWeights(*read, path());
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_THAT(loaded->missing, IsEmpty());

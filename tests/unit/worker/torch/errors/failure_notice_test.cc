@@ -101,7 +101,7 @@ TEST_F(FailureNoticeTest, WhoEndsWellSaysNothingMoreToAHostThatMayBeGone) {
   EXPECT_EQ(store->getNumKeys(), 0);
 }
 
-// Twin: the agent or the launcher serves it.
+// Negative control: the agent or the launcher serves it.
 TEST_F(FailureNoticeTest, NobodyStaysForAStoreThatOutlivesTheWorkers) {
   const auto store = c10::make_intrusive<WaitedStore>();
   AddFailureNotice({.store = store, .rank = 0, .world_size = 2});

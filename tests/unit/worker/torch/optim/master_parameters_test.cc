@@ -140,7 +140,7 @@ TEST_P(MasterParametersTest, LearnFromUpdatesThatBf16Loses) {
   ExpectFloat32s(AdamWOptions(kRate).amsgrad(true));
   ExpectFloat32s(SGDOptions(kRate));
   ExpectFloat32s(SGDOptions(kRate / 2).momentum(0.5).nesterov(true));
-  // Twins, without masters.
+  // Negative controls, without masters.
   for (const bool adam : {true, false}) {
     Net net;
     net->to(torch::kBFloat16);
@@ -196,7 +196,7 @@ TEST_P(MasterParametersTest, AreMadeAnewWhenOthersChangeTheParameters) {
       for (torch::Tensor& parameter : training.net->parameters()) parameter.fill_(4);
     }
     if (auto* zero = dynamic_cast<ZeroOptimizer*>(training.optimizer.get()); !tells) {
-      // Twin: nobody says so.
+      // Negative control: nobody says so.
     } else if (zero != nullptr) {
       zero->ParametersChanged();
     } else {

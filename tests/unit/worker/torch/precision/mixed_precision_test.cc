@@ -255,7 +255,7 @@ TEST_F(Scaled, AnOverflowIsNoErrorOfClipping) {
   ASSERT_TRUE(ScaledStep(layer, optimizer, scaler, (layer->weight * 4).sum()).ok());
   // Off by the 1e-6 in the factor, and roundings of factor, product and difference.
   EXPECT_NEAR(layer->weight.item<float>(), before - 1, 1e-6 + 3.0 / (1 << 24));
-  // Twin: without a scaler it is an error that names the parameter.
+  // Negative control: without a scaler it is an error that names the parameter.
   layer->weight.mutable_grad() = torch::full({1, 1}, kInfinity);
   EXPECT_EQ(ClipGradNorm(*layer, 1).status().code(), absl::StatusCode::kFailedPrecondition);
   GradScaler off({.enabled = false});
