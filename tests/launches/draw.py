@@ -25,7 +25,7 @@ _WITHOUT_PATH = ("script", "absolute", "blanks", "dots", "link", "no_suffix", "a
 
 
 def draw(seed, beside=False):
-    """The launch of a seed. `beside`: of those that both launchers must take alike."""
+    """The launch of a seed. `beside`: only launches that both launchers must take alike."""
     rng = random.Random(f"launch {seed}")
     fields = {"rendezvous": rng.choice(_RENDEZVOUS), "nproc": rng.choice((1, 1, 2, 2, 3)), "host_is": rng.choice(
         ("lan4", "lan4", "debian", "lan6", "both", "loopback", "nothing"))}
@@ -170,7 +170,7 @@ def _mend_deed(new):
         new.others = "end"
     if not new.fails:
         new.others = "end"
-    # Something follows on the same line: another worker's, or the worker's own of the other stream.
+    # Another text follows on the same line: another worker's, or the worker's own of the other stream.
     if new.deed == "no_end" and (new.world > 1 or set(MERGED) & set(new.around)) and _said(new, "tee") != "3":
         new.deed, new.amount = "well", 0
     if new.deed == "pieces" and new.world > 1 and _said(new, "tee") != "3":
@@ -188,7 +188,7 @@ def _mend_deed(new):
 
 
 def _mend_for_both(new):
-    """Without what torchrun can't do, or does otherwise on purpose (decision 8)."""
+    """Takes out what torchrun can't do, or what ddprun does differently on purpose."""
     if new.rendezvous == "etcd":
         new.rendezvous, new.address, new.port = "c10d", "127.0.0.1", "given"
     if new.agents == 2:  # pains 5, 50, 85: a node without a failure of its own waits for five minutes

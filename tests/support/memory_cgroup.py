@@ -27,13 +27,13 @@ class MemoryCgroup:
         self._processes = self._file("cgroup.procs")
 
     def held(self):
-        """Bytes that its processes have of their own: not the page cache."""
+        """The bytes that the processes have of their own, without the page cache."""
         with open(self._file("memory.stat"), encoding="ascii") as stat:
             numbers = dict(line.split() for line in stat)
         return int(numbers["anon"] if "anon" in numbers else numbers["total_rss"])
 
     def enter(self):
-        """For this process and its later children."""
+        """Moves this process, and so its later children, into the cgroup."""
         self._write(self._processes, 0)
 
     def close(self):

@@ -64,8 +64,8 @@ def check_steps(lines, victims, sharded=False):
 
 
 def check_loss(lines, victim):
-    """What the killed one had done, and one step more at most, was done when the others went on. That is in a later generation:
-    in its own they may be a step behind it, and write so while it dies."""
+    """When the others went on, they had done all steps of the killed worker. They go on in a later generation: in the killed
+    worker's own generation they may be a step behind, and write so while it dies."""
     own = [line for line in lines if line["pid"] == victim]
     after = [line for line in lines if own and line["generation"] > max(line["generation"] for line in own)]
     if not after:
@@ -115,7 +115,7 @@ class LiveTraining:
 
     @property
     def starts_ahead(self):
-        """As programs do whose workers live on, which is the default, unless they are told otherwise."""
+        """Whether workers are started ahead: the default for programs with surviving workers, unless an option says otherwise."""
         return "--no_in_process_restart" not in self.options and "off" not in self.launch
 
     @property
@@ -146,11 +146,11 @@ class LiveTraining:
         self.bed.wait(done, f"{count} steps of {self.world} ranks", PATIENCE, self.agents)
 
     def kill(self):
-        """kill -9 for a worker; at a random moment of a step, or of what comes after the last kill."""
+        """Kills a worker with SIGKILL, at a random moment of a step, or of the recovery from the last kill."""
         if self.starts_ahead and not self.victims:  # until then its program is started ahead for the first time
             self.bed.event("warm_ready", count=self.nodes, timeout=PATIENCE, alive=self.agents)
         recovers = bool(self.victims) and self.rng.randrange(DURING_RECOVERY) == 0
-        # Beside the killed one's share another one may go, but not three at once.
+        # Beside the killed worker's share one other may go, but not three at once.
         recovers = recovers and not (self.sharded and self.victims[-1][1] not in self.undisturbed)
         if recovers:
             threading.Event().wait(self.rng.uniform(0, 0.5))  # the kernel's timer decides, not the job's progress
@@ -162,7 +162,7 @@ class LiveTraining:
         alive = [pid for pid in self.started() if pid not in killed]
         trained = {line["pid"] for line in self.steps()}
         holders = [pid for pid in alive if pid in trained]
-        # With the last one that has trained the state would go, which a checkpoint is for.
+        # Without the last worker that has trained, the state would be lost: only a checkpoint helps then.
         candidates = [pid for pid in alive if holders != [pid]]
         if not candidates:
             return
@@ -185,7 +185,7 @@ class LiveTraining:
         ended = {int(line["worker_pid"]): float(line["t_seen"]) for line in self.bed.events.find("worker_exit")}
         # A worker that hasn't reported yet that it can rejoin is started anew.
         lost = set(ended) - victims
-        # Before its end: of thousands, two may have the same pid.
+        # The kill came before the worker's end: of thousands of workers, two may have the same pid.
         lost_trained = {pid for pid in lost & trained if self.steps(pid)[0]["t"] < ended[pid]}
         require(not lost_trained, f"{len(lost_trained)} workers were started anew that nobody had killed")
         replaced = len(self.bed.events.find("worker_started")) - self.world
