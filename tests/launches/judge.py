@@ -229,7 +229,7 @@ class Judge:
             self.complain("files left", ", ".join(left[:6]))
 
 
-# Fields of /proc/PID/status; "oom" is the OOM score.
+# Fields of /proc/PID/status; "oom" is oom_score_adj.
 _INHERITED = ("Umask", "SigBlk", "SigIgn", "CapEff", "NoNewPrivs", "Seccomp", "Groups", "Uid", "oom")
 # Whether these signals are ignored isn't compared: Python ignores PIPE and XFSZ by itself, and a launcher that handles HUP, INT,
 # QUIT and TERM gives workers the defaults.
