@@ -203,7 +203,7 @@ class Player {
     }
   }
 
-  // All the time, and no more than that, is booked.
+  // Checks that all the time is booked, and no more than that.
   void CheckBook() {
     const rendezvous::NodeTime time = book_.Read(now_);
     const absl::Duration all = std::min(now_, closed_) - (Instant() + kStart);

@@ -86,7 +86,7 @@ class Player {
     for (size_t i = bytes_.Below(most + 1); i > 0; --i) DamageMessage(&bytes_, message);
   }
 
-  // One of each kind; the Join is the first.
+  // Returns one message of each kind; the Join is the first.
   static const std::vector<AgentMessage>& Samples() {
     static const auto* const kSamples = new std::vector<AgentMessage>(SampleAgentMessages());
     return *kSamples;
@@ -374,7 +374,7 @@ class Members final : public Player {
     if (stream.done() && !stream.status().ok()) ++result_.refused;
   }
 
-  // All streams end when their agents close them, and what is left of the jobs ends, too.
+  // Ends all streams, as when their agents close them, and what is left of the jobs.
   void End() override {
     for (Agent& agent : agents_) Keep(std::move(agent.stream));
     for (const auto& stream : left_) {

@@ -110,8 +110,8 @@ TEST_F(CgroupTest, TheNextAgentKillsWhatAnEarlierOneLeft) {
   ASSERT_TRUE(absl::SimpleAtoi(agent.out.Line().value_or("").substr(7), &keeper));
   const pid_t daemon = agent.out.ReadyPid();
   const pid_t worker = agent.out.ReadyPid();
-  // So that the agent can't act between the two. A stopped keeper would: it goes on with its
-  // agent's death (PR_SET_PDEATHSIG).
+  // The agent is stopped so that it can't act between the two kills. A stopped keeper could: it
+  // goes on at its agent's death (PR_SET_PDEATHSIG).
   kill(agent.pid, SIGSTOP);
   EXPECT_EQ(waitpid(agent.pid, nullptr, WUNTRACED), agent.pid);
   kill(keeper, SIGKILL);

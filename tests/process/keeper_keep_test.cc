@@ -53,7 +53,7 @@ TEST(KeeperKeepTest, WhatTheyHaveLostOfTheirTreesStaysToo) {
   EXPECT_EQ(ProcessState(swept), '-');
   EXPECT_TRUE(keeper.client->Keep(2, 0).ok());
   keeper.RunUntilStarted(2, 0);
-  // Another's end doesn't take it away, the next sweep does.
+  // The end of another worker doesn't take the daemon away, the next sweep does.
   keeper.Spawn(2, 1, Misbehave({"daemon"}));
   keeper.RunUntilExited(2, 1);
   keeper.Spawn(2, 2, Misbehave({"exit"}));

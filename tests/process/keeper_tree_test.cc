@@ -76,7 +76,7 @@ TEST(KeeperTreeTest, SweepEmptiesEveryKindOfTree) {
   for (PipeReader* out : outs) out->ReadyPid();
   ASSERT_TRUE(keeper.Sweep(1).has_value());
   for (uint32_t rank = 0; rank < kinds.size(); ++rank) {
-    // All was gone before Empty was sent.
+    // All processes were gone before Empty was sent.
     EXPECT_TRUE(outs[rank]->EndsWithin(absl::ZeroDuration())) << kinds[rank][0];
     EXPECT_EQ((keeper.exited[{1, rank}].signal), SIGKILL) << kinds[rank][0];
   }

@@ -216,7 +216,7 @@ class WaitProbeTest : public ::testing::Test {
     record.l_type = F_WRLCK;
     EXPECT_EQ(flock(lock_.get(), LOCK_EX), 0);
     EXPECT_EQ(fcntl(lock_.get(), F_SETLK, &record), 0);
-    // Nobody accepts: the kernel answers a connection, and nobody a request.
+    // The kernel accepts connections to this socket, and no process answers requests.
     server_.Reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;

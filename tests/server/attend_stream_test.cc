@@ -203,8 +203,8 @@ TEST_F(AttendStreamTest, OneMessageIsReadAtATime) {
   ASSERT_TRUE(Until([&] { return messages_.size() == 2; }));
 }
 
-// This thread is the loop's, which so stands still: a status that is new needs it for no job that
-// is in it, neither for the first page nor for those that name the job.
+// This thread is the loop's, so the loop stands still: a fresh status doesn't need it for the jobs
+// in it, neither for the first page nor for a request that names the job.
 TEST_F(AttendStreamTest, AStatusThatIsNewIsReadBesideTheLoop) {
   Serve({});
   auto whole = std::make_shared<v1::GetStatusReply>();

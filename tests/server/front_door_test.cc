@@ -27,7 +27,7 @@ using ::testing::IsEmpty;
 constexpr absl::string_view kAttend = "/ddprun.rendezvous.v1.Rendezvous/Attend";
 constexpr DoorBounds kUnbounded = {.strangers = 1U << 20, .per_address = 1U << 20};
 
-// As far as this machine lets one process go.
+// As many unauthenticated peers as this machine lets one process have.
 int ManyStrangers() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -100,7 +100,7 @@ TEST_F(FrontDoorTest, ConnectionsAreTakenAgainOnceThereAreDescriptors) {
   events_ = *EventLog::Open(path, "service");
   ServeWith(kUnbounded);
   Crowd crowd(loop_.get(), server_->port(), 300, "127.0.0.2");
-  // One is ended for each descriptor that is missing, as soon as one is a second old.
+  // For each missing descriptor one connection is ended, as soon as one is a second old.
   ASSERT_TRUE(Until([&] { return Refused("connection_evicted") > 2; }));
   few.End();
   crowd.Go();

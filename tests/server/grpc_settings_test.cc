@@ -199,7 +199,8 @@ TEST(GrpcSettings, NamesAreResolvedByTheSystem) {
   EXPECT_EQ(std::getenv("GRPC_DNS_RESOLVER"), nullptr) << "workers would inherit it";
 }
 
-// Each connection of a service has it, also while it waits: of thousands 8 KiB each are much.
+// Each connection of a service has a read buffer, also while it waits: with thousands of
+// connections 8 KiB each are much.
 TEST(GrpcSettings, AConnectionReadsIntoLittle) {
   const auto listener = Serve(true);
   watched_port = listener->port;
@@ -373,8 +374,8 @@ class Relay {
   std::thread thread_;
 };
 
-// One wait for four idle streams: a client of ours notices a service that is cut off; its pings are
-// welcome at our server, and a crime at one with gRPC's limits.
+// One wait for four idle streams: our client notices a service that is cut off; its pings are
+// welcome at our server, and refused by one with gRPC's limits.
 TEST(GrpcSettings, KeepaliveAndItsTwins) {
   const auto loop = *EventLoop::Create();
   const auto ours = Serve(true);

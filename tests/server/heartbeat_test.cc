@@ -63,7 +63,7 @@ TEST_F(HeartbeatTest, KeepANodeAliveWhoseStreamIsStuck) {
 }
 
 TEST_F(HeartbeatTest, WithoutThemSuchANodeIsLost) {
-  // Another one is heard, else the service would take itself for cut off (R4).
+  // Another node is heard: otherwise the service would take itself for cut off (R4).
   JobSpec& job = std::get<Join>(join_.body).job;
   job.nodes_min = job.nodes_max = 2;
   const auto stream = JoinAs(join_);

@@ -210,7 +210,7 @@ TEST_F(JournalTest, NobodyHearsOfAGenerationBeforeItIsRecorded) {
   ASSERT_TRUE(UntilAssigned(*first_));
 }
 
-// Else a disk that is slower than the lease loses every node.
+// Otherwise a disk that is slower than the lease would lose every node.
 TEST_F(JournalTest, NodesAreWelcomedAndProbedWhileItWrites) {
   JoinBoth();
   ASSERT_TRUE(Until([&] { return first_->Last(&Message::has_probe) != nullptr; }));
@@ -229,7 +229,7 @@ TEST_F(JournalTest, AJobGoesOnWithoutItAndSaysSo) {
   EXPECT_THAT(Status().jobs(0).record_lost(), HasSubstr("disk full"));
 }
 
-// Else a service that dies in between would be followed by one that believes it.
+// Otherwise a service that dies in between would be followed by one that believes the old record.
 TEST_F(JournalTest, NobodyHearsOfAGenerationBeforeTheOldRecordIsGone) {
   JoinBoth();
   journal_->retracts_late = true;

@@ -426,8 +426,8 @@ TEST_F(ClientTest, MayEndInEachOfItsCallbacks) {
       client.reset();
       ended = true;
     };
-    // Each has an id of its own: the service may read the next one's Join before the end of this
-    // one's stream, and would refuse a second agent for a node whose first one is there.
+    // Each agent has an id of its own: the service may read the next one's Join before the end of
+    // this one's stream, and would refuse a second agent of a node with a live agent.
     AgentMessage join = SampleJoin("job7", absl::StrCat("node", where));
     join.incarnation = Incarnation(100 + static_cast<uint64_t>(where));
     client = RendezvousClient::Start(

@@ -72,8 +72,8 @@ TEST_F(ControlTest, ALargeJobIsShownWhole) {
     join.node.hostname = join.node.address = join.node.role = text;
     join.job.lease = absl::Hours(1);  // these agents answer no probe
     agents.push_back(JoinAs(message));
-    // All of them at once would keep the machine, which is the service's too, busy for longer than
-    // a stream may be silent.
+    // All calls at once would keep the machine, which is the service's, too, busy for longer than a
+    // stream may be silent.
     constexpr uint32_t kAtOnce = 64;
     if (agents.size() % kAtOnce != 0 && agents.size() < nodes) continue;
     ASSERT_TRUE(Until([&] {

@@ -176,7 +176,7 @@ absl::Status TrainSteps(const std::string& mode, uint32_t rank, Network& network
   return absl::OkStatus();
 }
 
-// As lines "name value".
+// Writes lines "name value".
 void DumpStatistics(const DistributedDataParallel& ddp, const std::string& path) {
   const ddprun::DistributedDataParallelStatistics statistics = ddp.Statistics();
   std::ofstream file(path);

@@ -91,7 +91,7 @@ class HealingTest : public InProcessRestartTest {
       EXPECT_EQ(std::set(done.averages.begin(), done.averages.end()).size(), 1) << step;
     }
   }
-  // And all steps are done, and all samples count once.
+  // All steps are done, too, and all samples count once.
   void ExpectAllIsDone(size_t ranks = 2) const {
     ExpectTheSameOnAllRanks(ranks);
     EXPECT_EQ(Steps().size(), ranks == 2 ? kStepsOfTwo : kStepsOfThree);
@@ -198,8 +198,8 @@ TEST_F(HealingTest, NothingOfTheNewWorkersOwnReachesTheOthers) {
   ExpectSame(Steps(), expected);
 }
 
-// Everything else that a step may have in it. Ranks agree in every bit, whatever the sums are. fp16
-// leaves out the first steps.
+// A step with everything else that may be in one. The ranks agree in every bit, whatever the sums
+// are. fp16 leaves out the first steps.
 TEST_F(HealingTest, AHealedStepIsLikeAnyOther) {
   const std::vector<std::vector<std::string>> all =
       FewOrAll<std::vector<std::string>>({{"--mixed_precision", "fp16", "--max_grad_norm", "0.5"},

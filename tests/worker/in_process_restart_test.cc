@@ -84,8 +84,8 @@ TEST_F(InProcessRestartTest, ANewRankZeroTakesTheStateOfTheWorkerThatLives) {
   EXPECT_THAT(Output(0, 2), HasSubstr("with the state of a worker that lives"));
 }
 
-// Nobody closes the connections of a machine that has lost its power, or of a process that stands
-// still: the agent's word ends what waits for it.
+// The connections of a machine without power, or of a process that stands still, are never closed:
+// the agent's report ends what waits for it.
 TEST_F(InProcessRestartTest, APeerThatSaysNothingIsLeftWhenTheGenerationEnds) {
   for (const char* backend : {"gloo", "shm"}) {
     Process& survivor = Start(0, 2, 1, "", {"--backend", backend});
@@ -161,7 +161,7 @@ TEST_F(InProcessRestartTest, AWorkerThatHasJustTakenTheStateGivesIt) {
   }
 }
 
-// And it saves what counts as newer than all that there is.
+// The worker saves checkpoints that count as newer than all others.
 TEST_F(InProcessRestartTest, AWorkerThatHasJustTakenTheStateSavesTheNewestCheckpoint) {
   const std::string checkpoints = directory_.File("checkpoints");
   std::vector<std::string> options = {"--checkpoint_dir", checkpoints};

@@ -55,7 +55,7 @@ bool SendText(const Fd& socket, const std::string& text, const std::vector<int>&
   return sendmsg(socket.get(), &header, MSG_NOSIGNAL) >= 0;
 }
 
-// None: the other end is gone.
+// Returns nothing when the other end is gone.
 std::optional<std::string> ReceiveText(const Fd& socket) {
   std::array<char, 4096> packet{};
   ssize_t n = 0;
@@ -92,7 +92,7 @@ Fd Park(std::string program, std::vector<std::string> variables) {
   return std::move(ours);
 }
 
-// One of the CPUs that this process may use, each in its turn.
+// Returns the CPUs that this process may use, one after the other.
 int NextCpu() {
   static int last = -1;
   cpu_set_t cpus;

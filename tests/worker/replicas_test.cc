@@ -72,7 +72,7 @@ class ReplicasTest : public ::testing::TestWithParam<const char*> {
     return seen;
   }
 
-  // All of a generation, from its start to its end.
+  // Runs all ranks of a generation, from its start to its end.
   std::vector<Seen> RunAll(uint64_t generation, uint32_t world,
                            const std::vector<std::string>& options) {
     NewJob(generation, world);
@@ -177,7 +177,7 @@ TEST_P(ReplicasTest, OfThreeCopiesAnyTwoMayBeLost) {
   EXPECT_EQ(RunWithout({0, 2}, "after", options), expected);
 }
 
-// Each has a copy of the one before it, so 2 had that of 1.
+// Each rank has a copy of the share of the rank before it, so 2 had that of 1.
 TEST_P(ReplicasTest, TwinWithFewerCopiesHasLostItAndSaysSo) {
   RunWithout({1, 2}, "backward", Options(), kWorld, /*exit=*/1);
   EXPECT_THAT(Output(0, 1), HasSubstr("a worker is gone with its share of the optimizer's state"));

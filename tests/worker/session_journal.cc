@@ -55,7 +55,7 @@ torch::Tensor CrossEntropy(const torch::Tensor& logits, const torch::Tensor& tar
   return torch::nn::functional::cross_entropy(logits, targets.select(1, 0));
 }
 
-// As a sampler deals that knows nothing of what was done before this process began.
+// Deals samples as a sampler that knows nothing of what was done before this process began.
 Dataset DealtByRank(Session& session, Dataset data) {
   data.load = [&session, load = data.load, loaded = int64_t{0}](
                   std::vector<int64_t> samples, const at::Generator& generator) mutable {

@@ -124,8 +124,8 @@ TEST_F(ShardCrashTest, TwinWithoutASyncOfAnyRanksFilesOrDirectoriesLosesWhatWasP
   }
 }
 
-// As Restore without a look at checksums, in files or their names: of each rank the shard of that
-// step that comes first.
+// Restores without a look at checksums, in files or their names: for each rank the first shard of
+// that step.
 ResumedSave Trusting(const std::string& directory) {
   const std::vector<worker::CheckpointId> ids = *worker::ListCheckpoints(directory);
   for (const worker::CheckpointId& id : ids) {

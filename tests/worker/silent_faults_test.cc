@@ -34,7 +34,7 @@ TEST_F(SilentFaultsTest, ACheckpointWithANanIsWithheldAndTrainingGoesOn) {
     std::filesystem::remove_all(directory_.File("checkpoints"));
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12", "--data", "spare5"}));
     EXPECT_EQ(SavedSteps(), Saved(stage, {4}));
-    // Nor do shards of it stay.
+    // The shards of a withheld checkpoint don't stay either.
     const int64_t files = *stage == '0' ? 1 : 6;
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.File("checkpoints")),
                             std::filesystem::directory_iterator()),
@@ -67,7 +67,7 @@ TEST_F(SilentFaultsTest, ANanBehindAFiniteLossEndsOneRunAndNotTheNext) {
   EXPECT_EQ(RunWell("odd", options).at("steps"), "20");
 }
 
-// As earlier versions have published them.
+// Earlier versions have published such checkpoints.
 TEST_F(SilentFaultsTest, ACheckpointWithANanIsPassedOverWhereThereIsAnother) {
   for (const char* stage : {"0", "2"}) {
     std::filesystem::remove_all(directory_.File("checkpoints"));
@@ -86,7 +86,7 @@ TEST_F(SilentFaultsTest, ACheckpointWithANanIsPassedOverWhereThereIsAnother) {
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "8", "--data", "made"}));
     EXPECT_THAT(Output(0), HasSubstr("resumed at step 4"));
     EXPECT_THAT(Output(0), Not(HasSubstr("warning")));
-    // And where there is no other, it is taken.
+    // If there is no other checkpoint, this one is taken.
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12"}));
     EXPECT_THAT(Output(0), HasSubstr("there is no better checkpoint in"));
     EXPECT_THAT(Output(0), HasSubstr("resumed at step 8"));

@@ -454,7 +454,7 @@ absl::Status LeaveOut(Trainer& trainer) {
   return absl::InternalError(absl::StrCat("scale ", trainer.scaler.scale()));
 }
 
-// Each on the second rank, or on all.
+// Makes each mistake on the second rank, or on all.
 absl::Status Wrong(Context& context, const std::string& how) {
   const bool odd = context.rank() == 1;
   if (how == "options") {

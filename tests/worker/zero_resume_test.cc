@@ -319,7 +319,7 @@ TEST_F(CheckpointedStateTest, IncompleteCheckpointsDontCountAmongThoseThatStay) 
                           CheckpointOf("f000002-g000002-s0000000009"));
   Run({.words = words, .steps = "6", .result = "again"});
   EXPECT_THAT(Output(0), HasSubstr("resumed at 6"));
-  // Another two whole ones, and all older ones go.
+  // After another two whole checkpoints all older ones go.
   Run({.words = words, .steps = "12", .result = "later"});
   EXPECT_EQ(Files("checkpoints", "checkpoint-").size(), 6U);
 }

@@ -32,7 +32,7 @@ TEST(ErrorLine, ATracebackThatEndedNothing) {
             "ValueError: bad");
 }
 
-// As torch.distributed prints it once there is a process group.
+// The lines are those of torch.distributed once there is a process group.
 TEST(ErrorLine, WithTheRankBeforeEachLine) {
   EXPECT_EQ(ErrorLine("[rank1]: Traceback (most recent call last):\n[rank1]:   File \"t.py\", line "
                       "5, in <module>\n[rank1]: ValueError: bad batch\n[rank1]: more of it\n"),

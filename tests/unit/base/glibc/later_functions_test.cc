@@ -317,7 +317,7 @@ TEST_P(LaterCondWait, RefusesOddClocksAndTimes) {
 INSTANTIATE_TEST_SUITE_P(All, LaterCondWait,
                          testing::Values(&pthread_cond_clockwait, &CondClockWait));
 
-// As after somebody has set the time of day: a wait is over after a second, though it isn't due.
+// After somebody has set the time of day, a wait is over after a second, though it isn't due.
 TEST(LaterCondWaitBound, LooksAtTheClockOnceASecond) {
   pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
   std::mutex mutex;

@@ -23,7 +23,7 @@ class ProgressPagesTest : public ::testing::Test {
   ProgressPagesTest() : loop_(*EventLoop::Create()) {
     pages_ = *ProgressPages::Create(loop_.get(), 42, 2, [this] { ++opened_; });
   }
-  // As a worker opens it.
+  // Opens the page as a worker does.
   Fd Open(uint32_t local_rank) { return Fd(open(pages_->path(local_rank).c_str(), O_RDWR)); }
 
   std::unique_ptr<EventLoop> loop_;

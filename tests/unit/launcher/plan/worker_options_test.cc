@@ -149,7 +149,7 @@ TEST(WorkerOptions, AnActiveEnvironmentWinsOverThatOfATool) {
   EXPECT_EQ(python({conda}), "/opt/conda/bin/python3");
   EXPECT_EQ(python({{"VIRTUAL_ENV", "/opt/venv"}}), "/opt/venv/bin/python3");
   EXPECT_EQ(python({venv, {"PYTHON_EXEC", "python"}}), "python");
-  // Nothing that runs.
+  // There is no interpreter in /gone.
   EXPECT_EQ(python({{"VIRTUAL_ENV", "/gone"}}), "/opt/venv/bin/python3");
   EXPECT_EQ(python({{"VIRTUAL_ENV", "/gone"}, conda}), "/opt/conda/bin/python3");
   EXPECT_EQ(python({{"VIRTUAL_ENV", ""}}), "/opt/venv/bin/python3");

@@ -70,7 +70,7 @@ class JournalTest : public ::testing::Test {
     return *answer;
   }
 
-  // As the tool sqlite3 would.
+  // Runs SQL on the file, as the tool sqlite3 would.
   void Sql(const std::string& sql) {
     sqlite3* db = nullptr;
     ASSERT_EQ(sqlite3_open(file().c_str(), &db), SQLITE_OK);

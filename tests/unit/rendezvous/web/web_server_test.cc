@@ -118,7 +118,7 @@ class WebServerTest : public ::testing::Test {
     return ReadAll(Send(path, headers));
   }
 
-  // As a browser or a monitor asks again.
+  // Asks again and again, as a browser or a monitor does.
   std::string GetUntilAnswered(const std::string& path) {
     std::string answer;
     for (int i = 0; i < 20 && answer.empty(); ++i) answer = Get(path);

@@ -70,7 +70,7 @@ TEST(EffectQueue, OneRecordIsEnoughForAllThatWaitForOne) {
   EXPECT_EQ(TakeAll(queue), (List{"note b", "note c"}));
 }
 
-// Else a disk that is slower than the lease loses every node.
+// Otherwise a disk that is slower than the lease would lose every node.
 TEST(EffectQueue, ProbesAndWelcomesDoNotWait) {
   EffectQueue queue(/*recorded=*/true);
   queue.Add({Persist{}, Fact("a")});

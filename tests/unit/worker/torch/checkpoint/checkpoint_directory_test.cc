@@ -190,7 +190,7 @@ TEST_F(CheckpointDirectoryTest, AShardOfAnotherSaveIsNotMistakenForOnesOwn) {
   EXPECT_TRUE(HasShard(directory_, found, 0) && HasShard(directory_, found, 1));
   const std::string name = ShardName({1, 1, 10}, 0, 2, own);
   EXPECT_EQ((*LoadCheckpointFile(directory_, name))->file.metadata.at("word"), "own");
-  // One that lies under the other's name is found out.
+  // A shard under another shard's name is found out.
   std::filesystem::rename(directory_ + "/" + ShardName({1, 1, 10}, 0, 2, stale),
                           directory_ + "/" + name);
   EXPECT_EQ(LoadCheckpointFile(directory_, name).status().code(), absl::StatusCode::kDataLoss);
@@ -281,7 +281,7 @@ TEST_F(CheckpointDirectoryTest, AnEmptyFileIsMappedToo) {
   EXPECT_EQ((*mapped)->bytes(), "");
 }
 
-// As pruning deletes what another rank still reads.
+// Another rank may still read the file that pruning deletes.
 TEST_F(CheckpointDirectoryTest, ALoadedCheckpointOutlivesItsFile) {
   Write({1, 1, 10});
   const auto loaded = LoadCheckpointFile(directory_, CheckpointName({1, 1, 10}));

@@ -209,7 +209,7 @@ TEST_F(CrashPointsTest, TwinThatWritesInPlaceLosesTheStepThatItSavesAgain) {
   EXPECT_EQ(tally.torn, 0);
 }
 
-// As Restore without a look at the checksum: the newest file that is as long as it should be.
+// Restores without a look at the checksum: the newest file that has its whole length.
 ResumedSave Trusting(const std::string& directory) {
   const std::vector<worker::CheckpointId> ids = *worker::ListCheckpoints(directory);
   for (const worker::CheckpointId& id : ids) {

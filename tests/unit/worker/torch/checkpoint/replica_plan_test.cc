@@ -98,7 +98,7 @@ class Model {
     Begin();
   }
 
-  // One step of all, up to a random moment if so many ranks are to die in it.
+  // Plays one step of all ranks, up to a random moment if so many ranks are to die in it.
   void Step(size_t deaths) {
     const bool commits = deaths == 0 || rng_.Below(3) > 0;
     Arrive(commits);
@@ -135,7 +135,7 @@ class Model {
   void Begin() {
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank) Hold(rank, Own(rank, step_));
   }
-  // Each copy does, or, unless all must, any of them.
+  // Each copy arrives, or, unless all must, any of them.
   void Arrive(bool all) {
     const Holders holders = ChooseHolders(hosts_, copies_);
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {

@@ -132,7 +132,7 @@ TEST(GroupAbortTest, AGroupThatDoesNotEndIsLeft) {
   release.set_value();
 }
 
-// As NCCL's bootstrap, which waits for all ranks to call.
+// Stands for NCCL's bootstrap, which waits for all ranks to call.
 class Listener {
  public:
   Listener() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {

@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-// Each test has a process' notices for itself.
+// Each test has the notices of a process for itself.
 class FailureNoticeTest : public ::testing::Test {
  protected:
   void TearDown() override { LeaveStores(absl::OkStatus()); }

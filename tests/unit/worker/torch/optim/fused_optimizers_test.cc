@@ -173,7 +173,7 @@ TEST(FusedOptimizersTest, StepATiedParameterOnce) {
   }
 }
 
-// As in Python: "some parameters appear in more than one parameter group".
+// Python's error: "some parameters appear in more than one parameter group".
 TEST(FusedOptimizersTest, AParameterInTwoGroupsIsAnError) {
   Linear layer(16, 8);
   const std::vector<torch::optim::OptimizerParamGroup> groups = {{layer->parameters()},

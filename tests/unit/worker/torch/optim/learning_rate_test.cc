@@ -73,7 +73,7 @@ TEST(LearningRateTest, GroupsKeepTheirProportion) {
       EXPECT_EQ(RatesOf(optimizer)[2], 0);
     }
   }
-  // As it goes on after a restore, which has set the rates of another step.
+  // A training that was restored goes on with the rates of another step.
   SetLearningRate(optimizer, 5);
   EXPECT_EQ(RatesOf(optimizer), (std::vector<double>{5, 5, 5}));
   rates.Set(optimizer, {.peak = 1e-3}, 0);
