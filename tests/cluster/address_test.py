@@ -107,7 +107,7 @@ class OneNode(AddressTestCase):
         self.works(c10d("n1"), "n1", env=SLURM)
 
     def test_an_address_that_nobody_has(self):
-        """It is said before the workers start, and ends nothing: the script may not need it."""
+        """The warning comes before the workers start, and ends nothing: the script may not need the address."""
         agent = self.bed.agent("agent", ["--master_addr", "203.0.113.7"], host=1)
         workers = self.bed.workers(1, 1, alive=[agent])
         text = agent.text()
@@ -140,7 +140,7 @@ class TwoNodes(AddressTestCase):
         return [self.launch(f"node{rank}", [*words, "--node_rank", rank], hosts[rank], env, worker) for rank in (0, 1)]
 
     def test_the_masters_address_is_as_it_was_typed(self):
-        """Also behind a router that translates it (TORCHRUN.md, 23): n4 passes 10.99.0.1 on to n1."""
+        """The workers get it also behind a router that translates it (TORCHRUN.md, 23): n4 passes 10.99.0.1 on to n1."""
         self.cluster.on_host(4, "sysctl", "-qw", "net.ipv4.ip_forward=1", undo=["sysctl", "-qw", "net.ipv4.ip_forward=0"])
         self.cluster.on_host(4, "nft", "add table ip nat; "
                              "add chain ip nat pre { type nat hook prerouting priority -100; }; "
@@ -238,7 +238,7 @@ class TwoNodes(AddressTestCase):
         self.assertIn(b"cut", read_until(client.stdout, b"\n", PATIENCE))
 
     def test_strangers_cost_nothing(self):
-        """Whatever they send, and keep open: the next generation's processes don't have their descriptors."""
+        """Strangers may send and keep open anything: the next generation's processes don't have their descriptors."""
         nodes, _ = self.waiting("--token_file", self.bed.write("token", "secret", mode=0o600))
         pids = [nodes[0].pid, self.bed.event("service_started")["service_pid"]]
         before = descriptors(pids)

@@ -150,7 +150,7 @@ class EtcdCommands(asking.Asking):
         self.assert_status(1, agents[1])
 
     def test_no_counter_falls_at_a_takeover(self):
-        """Of a job that trains, as the page on another host shows it."""
+        """The counters are those of a job that trains, as the page on another host shows them."""
         self.use()
         about = [*self.meet, "--rdzv_id", self.run_id]
         agents = [self.bed.run(f"agent{host}", ["--nnodes", 2, *about, "--service_port", SERVICE_PORT, "--event_log",
@@ -172,7 +172,7 @@ class EtcdCommands(asking.Asking):
         self.assertEqual([], self.bed.events.find("round_closing"))
 
     def test_followers_go_on_when_the_machine_of_the_service_is_lost(self):
-        """And with it a member of etcd."""
+        """A member of etcd is lost with the machine."""
         self.use()
         agents, workers = self.start_two("token", *self.meet, "--nnodes", "1:2", "--max_restarts", 1)
         host = next(int(agent.name.removeprefix("agent")) for agent in agents

@@ -35,7 +35,7 @@ class EndpointsHost(ClusterTestCase):
         self.assertEqual([check.node("node rank 2", "node_missing", "both")], check.accusations(report))
         self.assertEqual({("n1", "n2"), ("n2", "n1")}, {(way["from"], way["to"]) for way in report["ways"] if way["arrived"]})
         self.assertIn("node rank 2 never came", second.text())
-        # And the node itself says what it could not reach.
+        # The missing node itself reports what it could not reach.
         # The kernel reports no route if even the ARP request isn't answered in time.
         self.assertRegex(third.text(), "error: can't join the job at n1:.*(the way there or back is cut|"
                                        "does a firewall drop packets|No route to host)")

@@ -190,7 +190,7 @@ class SameAsTorch(unittest.TestCase):
 
     @staticmethod
     def cured(machine, question):
-        """Where torch fails although each GPU's own node has CPUs: another node has none that may be used."""
+        """Whether torch fails because another node has no usable CPUs, although each GPU's own node has some."""
         usable = {node for node, cpus in machine.nodes.items() if cpus & set(question["allowed"])}
         return (question["mode"] == "socket" and usable != set(machine.nodes)
                 and all(max(node, 0) in usable for _, node in machine.gpus))

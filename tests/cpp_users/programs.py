@@ -62,7 +62,7 @@ class Program:
         return " ".join(self.head.get(word, [default]))
 
     def arguments(self, world, out):
-        """Its command line on so many workers."""
+        """The program's command line on so many workers."""
         text = f"{self.one('RUN', OF_SESSION)} {self.one('OPTIONS')}"
         batch = int(self.one("BATCH", str(GLOBAL_BATCH))) // world
         return [word.replace("%out", out).replace("%batch", str(batch)) for word in shlex.split(text)]

@@ -139,7 +139,7 @@ with open(sys.argv[1], "a") as journal:
         self.assertIn("stderr    : nothing was written", agent.text())
 
     def test_words_that_a_dead_agent_did_not_read(self):
-        """They are still in the pipe when it is killed; so are those of a worker that is killed with it."""
+        """The words are still in the pipe when the agent is killed; so are those of a worker that is killed with it."""
         script = self.bed.write("script.py", """import os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 with open(sys.argv[1], "a") as journal:

@@ -70,7 +70,7 @@ class DaemonTestCase(WarmTestCase):
         return visits[0] if visits else None
 
     def assert_warm(self, count):
-        """So many of the job that was started last; workers speak before their agent has noted them."""
+        """So many workers of the last job started warm. Workers write their lines before their agent has noted their start."""
         found = self.bed.wait(lambda: len(lines := self.bed.events.find("worker_started", self.began)) >= count and lines,
                               f"{count} workers")
         self.assertEqual([True] * count, [line.get("warm") for line in found])

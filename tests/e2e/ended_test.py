@@ -281,7 +281,7 @@ class Service(EndedTestCase):
         self.assertEqual(["failed", "succeeded", "failed"], [job["outcome"] for job in self.ended("--rdzv_id", self.name)])
 
     def test_a_home_that_does_not_answer(self):
-        """As one on NFS whose server is gone: a record that is opened for ever. The job's next run ends all the same."""
+        """Stands for a home on NFS without its server: opening a record takes for ever. The job's next run ends all the same."""
         self.serve()
         self.job(self.name, "exit 3", *self.meet, status=1)
         (record,) = self.files()

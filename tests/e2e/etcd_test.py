@@ -152,12 +152,12 @@ class Takeover(EtcdTestCase):
         self.end(workers, nodes)
 
     def lose(self, node, service_pid):
-        """As when the machine goes: nobody hears a last word of the agent or of its service."""
+        """Kills the agent and its service as if the machine were lost: they send no last message."""
         node.signal(signal.SIGSTOP)
         os.kill(service_pid, signal.SIGKILL)
 
     def test_of_a_node_that_is_lost(self):
-        """Nobody takes its place: the others go on without it, before its lease of 5 s has expired."""
+        """No node takes the lost one's place: the others go on without it, before its lease of 5 s has expired."""
         nodes, _ = self.start_nodes(3)
         started, lost = self.serving(nodes)
         self.lose(lost, started["service_pid"])
@@ -214,7 +214,7 @@ class TwoServices(EtcdTestCase):
     DECISIONS = ("generation", "node_lost", "node_left", "round_closing", "round_closed", "verdict")
 
     def assert_ends(self, pidfd):
-        """Also of a process whose parent is stopped, and leaves it a zombie."""
+        """The process ends. It may stay a zombie, because its parent is stopped."""
         self.addCleanup(os.close, pidfd)
         self.assertTrue(wait_readable(pidfd, 20 * SLOW), "the old service still runs")
 
@@ -224,7 +224,7 @@ class TwoServices(EtcdTestCase):
                 if line.get("pid") == service_pid and line["t"] > after and line["event"] in self.DECISIONS]
 
     def test_one_that_slept_until_another_had_its_place(self):
-        """And to which a worker's failure was reported while it slept."""
+        """While the service slept, a worker's failure was reported to it."""
         nodes, workers = self.start_nodes(3, "--max_restarts", 1)
         started, sleeping = self.serving(nodes)
         left = [node for node in nodes if node is not sleeping]
@@ -256,7 +256,7 @@ class TwoServices(EtcdTestCase):
         return str([part.split("=")[0] for part in ranks.split()].index(node))
 
     def test_one_that_is_awake(self):
-        """Its lease lasts; only its key is gone. What it decides when its agents have left it, it can't write."""
+        """The service's lease lasts; only its key is gone. It can't write what it decides when its agents have left it."""
         nodes, _ = self.start_nodes(3)
         started, stopped = self.serving(nodes)
         left = [node for node in nodes if node is not stopped]
@@ -377,7 +377,7 @@ class Tls(OwnEtcd):
         self.end(workers, nodes)
 
     def test_twin_whose_nodes_get_theirs_too_late(self):
-        """Nobody serves until then, and the workers go on."""
+        """No service runs until then, and the workers go on."""
         nodes, workers = self.start_between_two()
         self.go_over()
         self.bed.event("service_gone", alive=nodes)

@@ -55,7 +55,7 @@ class GpuFigures(StatusTestCase):
         self.stop()
 
     def start_with_lost_gpus(self):
-        """Of each node one is lost: of one the first, before its library was asked, of the other the second, after that."""
+        """Each node has lost a GPU: one node its first, before the library was asked, the other node its second, after that."""
         self.start_job(envs=(self.with_gpus("gpus0", BUSY + ";lost=handle", CALM),
                              self.with_gpus("gpus1", BUSY, CALM + ";lost=later")))
         return self.wait_for_job(lambda job: [len(node["gpus"]) for node in job["nodes"]] == [2, 2], "GPUs of both nodes")

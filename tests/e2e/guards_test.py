@@ -97,7 +97,7 @@ class StoodStill(BedTestCase):
     """A process that is stopped for a while does no harm, neither while it is stopped nor when it goes on."""
 
     def test_an_agent_reads_what_came_before_it_judges(self):
-        """It is stopped while its workers are stopped, for longer than R3's 5 s, in which its keeper has done all."""
+        """The agent is stopped while its workers end, for longer than R3's 5 s; its keeper has done all by then."""
         # The node counts as lost after the lease, which ends its stop.
         options = ["--nnodes", 2, "--nproc_per_node", 1, "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{free_port()}",
                    "--lease", 7, "--max_restarts", 3]

@@ -87,7 +87,7 @@ class Marked(HangTestCase):
         self.assertIn("kill -CONT", agent.text())
 
     def test_a_worker_that_waits_for_ever_is_named(self):
-        """It sleeps in a read of a pipe, and the other in one of a socket: which of two is right nobody can tell."""
+        """The worker sleeps in a read of a pipe, and the other one in a read of a socket: nothing shows which one is right."""
         agent = self.start(f"1@{LEARNED}=read", steps=LEARNED + 100, options=ENDED)
         hang = self.bed.event("hang", who="service", alive=[agent])
         self.assertIn("1", hang["ranks"].split(","))

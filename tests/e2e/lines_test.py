@@ -55,13 +55,13 @@ class LeftBefore(BedTestCase):
 
 
     def test_twin_with_a_failure_of_its_own(self):
-        """Nobody had left, so nobody is named."""
+        """No rank had left, so none is named."""
         facts, text = self.facts(7, "fails")
         self.assertEqual([], facts, text)
         self.assertNotIn("\n  left ", text)
 
     def test_rank_of_another_node(self):
-        """Its node stopped its workers, so no failure comes from there."""
+        """The rank's node stopped its workers, so no failure comes from there."""
         port, script, report = free_port(), self.bed.write("t.py", LEAVES), self.bed.path("report.json")
         reports = [report, self.bed.path("other.json")]
         agents = [self.bed.run(f"node{node}", [*node_words(node, port), *torch_ahead(), "--report_file", reports[node], script,

@@ -240,7 +240,7 @@ class DamagedRecord(ServiceTestCase):
 
 
 class WithoutService(StepsTestCase):
-    """It is away for many leases, and nothing else fails: not a step is lost."""
+    """The service is away for many leases, and nothing else fails: no step is lost."""
 
     # Seconds; a minute is promised, and tried with --all. Longer than the 10 s for which nodes wait whose workers can't go on.
     ABSENCE = float(os.environ.get("DDPRUN_TEST_ABSENCE", "12"))
@@ -363,7 +363,7 @@ class AnotherHost(ServiceTestCase):
         self.assertEqual({0}, {line["restart_count"] for line in self.bed.journal.find("worker")})
 
     def test_takes_over_from_a_service_that_is_yet_to_end(self):
-        """As on a busy machine: it hasn't noticed yet that its agent was killed."""
+        """On a busy machine the service may not have noticed yet that its agent was killed."""
         self.port = free_port()
         options = ("--state_dir", os.path.join(self.bed.folder, "state"))
         host, other = (self.start_node(rank, f"node{rank}", *options, "--service_loss_timeout", 60 * SLOW) for rank in range(2))

@@ -276,7 +276,7 @@ class RunPath(BedTestCase):
         self.assertIn("exitcode  : -9", agent.text().split("Root Cause")[-1])
 
     def test_a_workers_child_is_not_held(self):
-        """Its parent may wait for it: both would wait for ever."""
+        """The child's parent may wait for it: the two would wait for ever."""
         script = self.bed.write("forks.py", "import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\n")
         agent = self.job("forks", "--run_path", script=script)
         self.assert_status(0, agent)

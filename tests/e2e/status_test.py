@@ -137,7 +137,7 @@ class ServicesPage(StatusTestCase):
         self.stop()
 
     def test_a_page_that_is_opened_late_has_curves(self):
-        """Nobody asks for the status meanwhile."""
+        """No client asks for the status meanwhile."""
         self.start_job()
         self.wait_for_step(100)
         curves = self.wait_for_rates(2)
@@ -415,7 +415,7 @@ class JobsOfThisMachine(BedTestCase):
                       self.run_command("status", "--rdzv_id", ids["second"], status=1))
 
     def test_a_job_at_an_address_counts_beside_one_on_a_socket(self):
-        """It used to be overlooked, and a bare stop ended the other one."""
+        """A job at an address used to be overlooked, and a bare stop ended the other job."""
         port = free_port()
         first = self.start("first")
         name = f"second-{self.bed.tag}"  # no other run on this machine has that name

@@ -89,7 +89,7 @@ class Jobs(TlsTestCase):
         self.end_well(agents, workers)
 
     def test_one_whose_certificate_the_service_does_not_know(self):
-        """It knows the service's CA, not the other way round."""
+        """The client knows the service's CA, but the service doesn't know the client's."""
         tls = self.certs("tls")
         agents, workers = self.two_nodes("--tls_dir", tls)
         other = self.certs("other")

@@ -87,7 +87,7 @@ class Restarts(ProgramTestCase):
         self.end(agent, workers)
 
     def test_twin_that_is_cold(self):
-        """Nobody has asked for it, and no survivors would wait."""
+        """No option asks for it, and no survivors would wait."""
         agent = self.start("parks", "plain", warm=())
         workers = self.restart(agent, 1, 2)
         self.assertEqual([None, None], self.starts(2))
@@ -114,7 +114,7 @@ class Restarts(ProgramTestCase):
 
     def test_it_is_so_by_itself_where_survivors_go_on(self):
         agent = self.start_ready(warm=())
-        # Nobody had said that the program can, until the first one did, which may be before the second starts.
+        # The first worker to start says that the program can be forked, perhaps before the second one starts.
         self.assertNotIn(True, self.starts(1))
         first = self.bed.workers(1, 2, alive=[agent])
         self.bed.event("worker_can_rejoin", count=2, alive=[agent])

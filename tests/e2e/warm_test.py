@@ -111,7 +111,7 @@ class Refusals(WarmTestCase):
 
 
     def test_a_package_of_many_modules_that_reads_the_rank(self):
-        """As Lightning is: no module of it can be imported without it."""
+        """Stands for Lightning: no module of the package can be imported without it."""
         os.makedirs(self.bed.path("modules/package"))
         self.module("package/__init__", "import os\nRANK = os.environ.get('RANK')\n")
         names = [f"package.part{number}" for number in range(20)]  # more than may be refused one after the other

@@ -24,7 +24,7 @@ class Machine:
         regular(1, 1, 1, 1, 1, gpus=[0] * gpus).write(folder)
 
     def command(self, _host, command):
-        """As of a Cluster (tests/support/cluster.py)."""
+        """The same as Cluster.command() (tests/support/cluster.py)."""
         own = ["--user", "--map-root-user"] if os.geteuid() else []
         script = ('mount --bind "$0/proc/driver" /proc/driver && '
                   'mount --bind "$0/sys/bus/pci/devices" /sys/bus/pci/devices && exec "$@"')

@@ -116,7 +116,7 @@ class Binding(DevicesCase):
         figure("binding_possible", 1, "")
 
     def test_twin_without_a_gpu(self):
-        """Of two workers one has none: an error, or with --binding_fallback a warning."""
+        """One of two workers has no GPU: an error, or with --binding_fallback a warning."""
         _, text = self.saw(2, "--numa_binding", "node", host=self.machine(1), status=1, CUDA_VISIBLE_DEVICES="0")
         self.assertRegex(text, r"there is 1 GPU for 2 workers|there are 1 GPUs for 2 workers|hwloc|numa_node")
         workers, text = self.saw(2, "--numa_binding", "node", "--binding_fallback", host=self.machine(1),

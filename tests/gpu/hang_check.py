@@ -41,7 +41,7 @@ class Hang(GpuCase):
         return told
 
     def assert_goes_on(self, job):
-        """It was never ended, and ends well by itself."""
+        """The job was never ended, and ends well by itself."""
         self.finish_job(job.agent)
         self.bed.follower.refresh()
         self.assertEqual([], job.events.find("hang"))

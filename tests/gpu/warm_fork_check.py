@@ -69,7 +69,7 @@ class WarmFork(GpuCase):
                            "--modules", ",".join(modules), **process)
 
     def assert_parked_without_gpu(self, events):
-        """Its own process, the one in between, and the next worker."""
+        """The interpreter, the process in between, and the next worker hold nothing of the GPU."""
         found = held_by(parked(events))
         self.assertTrue(found, "nothing waits to be forked")
         self.assertEqual([[]] * len(found), list(found.values()))

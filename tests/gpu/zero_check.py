@@ -96,7 +96,7 @@ class Zero(GpuCase):
         self.assertLessEqual(apart(plain, recomputed), ROUNDING if ON_GPU else 0)
 
     def test_overflows_are_left_out(self):
-        """Of one character a rank the gradient of the logits is nearly the scale itself, and its products overflow fp16: such
+        """With one character a rank, the gradient of the logits is nearly the scale itself, and its products overflow fp16: such
         steps are left out, and the scale is halved. Can fail: with an infinite gradient in it, AdamW's next losses are NaN."""
         begun = []
         for stage in OVERFLOWING:

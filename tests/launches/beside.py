@@ -52,7 +52,7 @@ class Beside:
         if ours["arguments"] != theirs["arguments"]:
             self.complain("arguments", f"{key}: {ours['arguments']}", theirs["arguments"])
         if self.launch.program not in ("run_path", "run_path_folder"):  # children of torchrun's own process there
-            # Where a stream is closed, ours have /dev/null, so that no file of theirs becomes it.
+            # For a closed stream ddprun's workers have /dev/null, so that no file of theirs gets its number.
             closed = {number for number, name in enumerate(("no_input", "no_output", "no_error")) if name in self.launch.around}
             if set(ours["open"]) - closed != set(theirs["open"]) - closed:
                 self.complain("descriptors", f"{key}: {ours['open']}", theirs["open"])

@@ -139,7 +139,7 @@ class UnderDataLoader(unittest.TestCase):
         self.assertEqual(1, sampler.epoch)
 
     def test_a_weighted_loss_is_the_mean_over_all_ranks(self):
-        """As DDP averages: the mean of the ranks' gradients is that of one rank with all samples."""
+        """DDP averages: the mean of the ranks' gradients is that of one rank with all samples."""
         gradients = {}
         for world in (1, 2, 5):
             ranks = [ElasticSampler(7, global_batch=7, seed=SEED, rank=rank, world_size=world) for rank in range(world)]

@@ -93,7 +93,7 @@ class Kills(ElasticCase):
         for place, lines in self.steps_of(journal).items():
             for loss, samples in lines:
                 self.assertEqual(steps[place][0], (loss if losses else steps[place][0][0], samples), f"step and rank {place}")
-        # Nobody was started for another reason than its own end.
+        # No worker was started for another reason than the end of its predecessor.
         self.assertEqual(3 + kills, len(events.find("worker_started")))
         self.assertEqual(2 * kills, len(events.find("worker_kept")))
         return journal
@@ -107,7 +107,7 @@ class Kills(ElasticCase):
         self.check("accumulate", "narrow")
 
     def test_a_scaler_and_clipping(self):
-        """Its first steps overflow."""
+        """The scaler's first steps overflow."""
         self.check("scaler")
 
     def test_two_models_and_optimizers(self):
@@ -173,7 +173,7 @@ class Recoveries(ElasticCase):
 
 
     def test_the_job_ends_with_an_error_of_the_programs_own(self):
-        """Where no restart is left; the others don't add words of theirs."""
+        """No restart is left; the other workers don't add errors of theirs."""
         agent, journal, _ = self.start(env={"ELASTIC_RAISES": "1:1:20"})
         self.assert_status(1, agent, PATIENCE)
         self.assertIn("error: the job failed: worker rank 1", agent.text())
@@ -212,7 +212,7 @@ class Nodes(ElasticCase):
         return len({line["step"] for line in journal.find("step", world=world)})
 
     def check_samples(self, journal):
-        """Of an epoch each is learned from in one step."""
+        """Each sample of an epoch is learned from in one step."""
         steps = collections.defaultdict(list)
         for line in journal.find("step"):
             steps[line["step"]].append(line)

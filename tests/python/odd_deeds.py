@@ -159,7 +159,7 @@ def socket_receive(seconds):
 
 
 def name_server_silent(seconds):
-    """As a resolver does: asks thrice, and goes on without an answer."""
+    """Stands for a resolver: asks three times, and goes on without an answer."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         server.bind(("127.0.0.1", 0))
         client.settimeout(seconds / 3)

@@ -44,7 +44,7 @@ class CommandLines(unittest.TestCase):
 
 
 class Programs(PythonTestCase):
-    """Without torch: the interpreter becomes ddprun before it is imported."""
+    """Programs that don't import torch: the interpreter becomes ddprun before that."""
 
     def plain(self, name, words, **options):
         return self.python(name, words, interpreter=sys.executable, **options)
@@ -136,8 +136,8 @@ class InProcess(PythonTestCase):
         self.assertNotIn(words, self.shown("plain", run))
 
     def test_a_function_and_its_results(self):
-        """It waits at its end for those of the other workers, as torch's do: many leave their process group to the end of the
-        process."""
+        """A worker waits at its end for the ends of the others, as torch's do: many programs leave their process group to the end
+        of the process."""
         # ddprun, and a copy of the event log, which the shim removes.
         ddprun = self.bed.write("ddprun", f'''#!/bin/sh
 {DDPRUN} "$@"
@@ -160,7 +160,7 @@ exit $status
             self.assertGreater(min(ends), max(finished, default=0))
 
     def test_output_passes_through_what_the_caller_put_in_place_of_stdout(self):
-        """As a notebook or a test of the caller's does; the streams of the process itself go to ddprun as they are."""
+        """A notebook, or a test of the caller's, replaces stdout; the streams of the process itself go to ddprun unchanged."""
         script = self.bed.write("show.py", SHOW + "os.write(2, b'complaint\\n')\n")
         text = self.shown("captured", CONFIG + f'''
 import contextlib, io, os

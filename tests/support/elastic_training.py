@@ -419,8 +419,8 @@ def fall(training, faults, epochs=FALL_EPOCHS):
 
 
 def noise(losses):
-    """Where another loss of the same distribution lies in 99 of 100 cases: mean ± t·s·sqrt(1 + 1/n), as both mean and spread s
-    are those of a sample of n."""
+    """The interval in which another loss of the same distribution lies in 99 of 100 cases: mean ± t·s·sqrt(1 + 1/n), because both
+    mean and spread s are those of a sample of n."""
     count, mean = len(losses), statistics.mean(losses)
     reach = T_99[count - 1] * statistics.stdev(losses) * math.sqrt(1 + 1 / count)
     return mean - reach, mean + reach

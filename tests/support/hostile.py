@@ -197,7 +197,7 @@ def idle(count, endpoint):
     waiting.register(sys.stdin, selectors.EVENT_READ)
     held, made = 0, 0
     while True:
-        # So many at once that a flood of new ones goes on as long as old ones end.
+        # Opens at most 64 in a row: connections that have ended are closed in between.
         while held < count:
             connection = socket.socket()
             connection.setblocking(False)

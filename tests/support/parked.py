@@ -47,7 +47,7 @@ class Fork:
             return None
 
     def wait(self, timeout=None):
-        """Its status, as subprocess.Popen has it."""
+        """Returns the status, as subprocess.Popen has it."""
         if self.status is None:
             ready = select.poll()
             ready.register(self._ended, select.POLLIN)

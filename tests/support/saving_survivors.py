@@ -66,8 +66,8 @@ def whole_checkpoints(directories):
 
 
 class SavingTraining(survivors.LiveTraining):
-    """As LiveTraining, of a zero_stage, with a checkpoint beside training after every so many steps; 0: its own Save() waits
-    for one after each step."""
+    """A LiveTraining with a zero_stage, and a checkpoint beside training after every so many steps; 0: the program's own Save()
+    waits for one after each step."""
 
     def __init__(self, nodes, per_node, rng, stage, hosts=None, backend="auto", every=2, launch=()):
         super().__init__(nodes, per_node, rng, hosts, backend, launch=launch)
@@ -143,7 +143,7 @@ class SavingTraining(survivors.LiveTraining):
                 continue
 
     def check_saves(self):
-        """Of a step each rank's shard is the same whenever it was saved: so its file is of that step and nothing else."""
+        """A rank's shard of a step is the same whenever it was saved: so its file is of that step and nothing else."""
         self.bed.follower.refresh()
         shards = {}
         for line in self.bed.journal.find("renamed"):

@@ -109,7 +109,7 @@ class Training:
         return max((line["step"] for line in self.bed.journal.find("saved") if line["t"] < moment), default=0)
 
     def story(self):
-        """As the bed's, without every single step."""
+        """The fixture's story, without every single step."""
         return "\n".join(line for line in self.bed.story().split("\n") if not re.match(r" +\S+ worker +(step|saved) ", line))
 
     def close(self):

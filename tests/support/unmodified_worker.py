@@ -44,7 +44,7 @@ from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 
 class Stuck(Dataset):
-    """Of a child that waits for a lock which it has itself."""
+    """Rows of a child that waits for a lock which it has itself."""
 
     def __len__(self):
         return 4
@@ -107,7 +107,7 @@ class Training:
 
 
     def evaluate(self, seconds):
-        """As people do: batches through the model, without gradients."""
+        """Evaluates as people do: batches through the model, without gradients."""
         until = time.monotonic() + seconds
         losses = []
         with torch.no_grad():
@@ -129,7 +129,7 @@ def stand(seconds):
 
 
 def deadlock():
-    """Of two threads with two locks that they want in opposite orders."""
+    """Deadlocks two threads, which take two locks in opposite orders."""
     first, second = threading.Lock(), threading.Lock()
     both = threading.Barrier(2)
 
@@ -147,7 +147,7 @@ def deadlock():
 
 
 def collective(plan, order):
-    """As its rank's part of collectives that can't meet."""
+    """This rank's part of collectives that can't meet."""
     if plan == "groups":
         groups = [dist.new_group() for _ in range(2)]
         for which in order:

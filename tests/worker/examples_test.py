@@ -20,7 +20,7 @@ CACHE = Path(os.environ.get("DDPRUN_CACHE") or
 PYTHON = Path(os.environ.get("DDPRUN_TEST_PYTHON") or CACHE / "py-full/bin/python3")
 SAFETENSORS_PYTHON = CACHE / "py-launchers/bin/python3"
 TIMEOUT_S = 280
-# Also what only repeats with other options what is shown otherwise.
+# Also tests that repeat a check with other options.
 WHOLE = os.environ.get("DDPRUN_TEST_WHOLE") == "1"
 # A text and a model so small that a step takes two milliseconds.
 SMALL = ("--layers", "1", "--width", "16", "--heads", "2", "--context_length", "16")
@@ -176,7 +176,7 @@ class SameResultsTest(ExampleTest):
                 self.assertEqual(plain.outputs[0].splitlines()[-1], recomputed.outputs[0].splitlines()[-1])
 
     def test_how_gradients_are_bucketed(self):
-        """Of two ranks' gradients the sum has one order only, and halving is exact."""
+        """The sum of two ranks' gradients has one order only, and halving is exact."""
         options = ("char_gpt", *SMALL, "--steps", "20")
         plain = self.trained(*options)
         for changed in (("--bucket_cap_mb", "0.01", "--no_gradient_as_bucket_view"), ("--find_unused_parameters",),
@@ -245,7 +245,7 @@ class ResumeTest(ExampleTest):
             second = self.trained(*self.OPTIONS, "--steps", "30", "--resume_from", f"{folder}/checkpoints/{names[0]}")
             self.assertIn("resumed at step 20, epoch 0", second.outputs[0])
             self.assertEqual(first.losses[20:], second.losses)
-            # Without it there is none, though others are there.
+            # Without that file there is no checkpoint, though others are there.
             os.remove(f"{folder}/checkpoints/{names[0]}")
             job = run([BIN / "digits"], "--resume_from", f"{folder}/checkpoints/{names[0]}", start=Fork)
             self.assertEqual(job.statuses, [1, 1])

@@ -35,7 +35,7 @@ class MetricsTest(unittest.TestCase):
                 str(every), *more]
 
     def train(self, *arguments, succeeds=True):
-        """Its output."""
+        """Returns the program's output."""
         result = subprocess.run(self.command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                 check=False)
         self.assertEqual(result.returncode == 0, succeeds, result.stdout)

@@ -75,7 +75,7 @@ class Survivors(unittest.TestCase):
             survivors.run(survivors.LiveTraining(1, 3, random.Random(SEED), options=options), 1)
 
     def test_without_any_option(self):
-        """Without the launcher's, too: nothing restarts a job, but a worker that is killed from outside is replaced."""
+        """The launcher has no option either: nothing restarts a job, but a worker that is killed from outside is replaced."""
         training = survivors.LiveTraining(2, 2, random.Random(SEED), restarts=None)
         survivors.run(training, KILLS)
         rules = {line["rule"] for line in training.bed.events.find("generation", generation="2")}

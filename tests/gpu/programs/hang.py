@@ -25,7 +25,7 @@ TRIAL = 20_000_000  # cycles, about 12 ms
 
 
 def cycles_of(seconds):
-    """Of torch.cuda._sleep. Others use the GPU, too, which only makes a trial longer."""
+    """The cycles of torch.cuda._sleep that take so long. Other processes use the GPU, too, which only makes a trial longer."""
     took = []
     for _ in range(5):
         began = time.monotonic()
