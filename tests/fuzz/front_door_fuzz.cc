@@ -30,10 +30,11 @@ struct FrontDoorFuzzResult {
   uint64_t peers = 0;  // names that were read
 };
 
-// Plays the bytes as connections that come, end, say who they are and find no descriptor, into the
-// keeper of the service's door. A stranger who was let in stays until it is ripe; who comes when
-// there is a place, or somebody ripe, gets in; bounds hold. Some bytes are read as gRPC's name of a
-// peer, and as the first ones of a connection to a port with TLS.
+// Plays the bytes as connections that come, end, authenticate and find no descriptor, into the
+// connection limiter of the service's port. An unauthenticated peer that was admitted stays until
+// it is evictable; a new one is admitted if there is a place, or an evictable peer; the bounds
+// hold. Some bytes are read as gRPC's name of a peer, and as the first ones of a connection to a
+// port with TLS.
 FrontDoorFuzzResult FuzzFrontDoor(const uint8_t* data, size_t size);
 
 namespace {

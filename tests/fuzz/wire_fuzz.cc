@@ -34,10 +34,10 @@ struct WireFuzzResult {
 };
 
 // Plays bytes into a real service over its wire: streams of messages and calls, whole, damaged and
-// raw. The first byte says whether it is a stranger who speaks, or members with the token. To the
-// service they are on another machine. A stranger is never welcomed, hears nothing, and changes
-// nothing of a job that is there; members may break what is theirs. Whatever is said, every stream
-// and call ends, and the service answers and holds little.
+// raw. The first byte chooses between an unauthenticated peer and members with the token; to the
+// service both are on another machine. An unauthenticated peer is never welcomed, learns nothing,
+// and changes nothing of a job that is there; members may break what is theirs. Whatever is sent,
+// every stream and call ends, and the service answers and holds little.
 class WireFuzz {
  public:
   explicit WireFuzz(std::string token = "the token of this service, which nobody guesses");
@@ -135,7 +135,7 @@ class Player {
   WireFuzzResult result_;
 };
 
-// Knows all but the token.
+// An unauthenticated peer: it knows all but the token.
 class Stranger final : public Player {
  public:
   using Player::Player;
@@ -178,7 +178,7 @@ class Stranger final : public Player {
     return message.SerializeAsString();
   }
 
-  // Whatever it says first, it is refused.
+  // Whatever the peer sends first, it is refused.
   void Attend() {
     const auto stream = world_->Open();
     for (size_t i = bytes_.Below(3); i < 3; ++i) {
@@ -450,7 +450,8 @@ TEST(WireSmoke, AStrangerChangesNothing) {
   EXPECT_GT(result.refused, kInputs);
 }
 
-// The twin: a service without a token takes a stranger's word, and the target notices.
+// Negative control: a service without a token obeys an unauthenticated peer, and the target
+// notices.
 TEST(WireSmoke, TwinAnOpenServiceIsNoticed) {
   WireFuzz fuzz("");
   EXPECT_NE(PlayAll(&fuzz, kStranger, kInputs).problem, "");
