@@ -267,7 +267,7 @@ class TwoServices(EtcdTestCase):
         self.assert_ends(service)
         said = "the rendezvous service ends: another service has taken the job over"
         self.bed.wait(lambda: said in stopped.text(), "what it says", alive=left)
-        again = self.bed.workers(2, 2, alive=left)  # the deposed service's agent has 250 ms to notice (R10)
+        again = self.bed.workers(2, 2, alive=left)  # the node with the deposed service has kVanishedLease to come back (R10)
         self.assertEqual([], self.said_by(started["service_pid"], deposed))
         self.finish_without(stopped, again, left)
 

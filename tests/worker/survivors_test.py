@@ -54,7 +54,7 @@ class Survivors(unittest.TestCase):
         self.assertEqual([None] * 5, training.warm)
 
     def test_compression_goes_on_with_a_new_worker(self):
-        """A new worker compresses gradients at once, as the others do after PowerSgdOptions' start."""
+        """A new worker compresses gradients at once: the others have trained for longer than PowerSgdOptions waits."""
         training = survivors.LiveTraining(1, 3, random.Random(SEED), options=OF_COMPRESSION)
         survivors.run(training, 2, first=1002)
 
