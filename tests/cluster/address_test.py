@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Workers reach their store at the address that they are given, whatever kind of address it is.
 
-The workers of support/store_worker.py connect and meet there; who only compares variables doesn't notice when nobody listens.
+The workers of support/store_worker.py connect to it: a test that only compares variables wouldn't notice that nobody listens.
 """
 
 import os
@@ -107,7 +107,7 @@ class OneNode(AddressTestCase):
         self.works(c10d("n1"), "n1", env=SLURM)
 
     def test_an_address_that_nobody_has(self):
-        """It is said before the workers start, and ends nothing: the script may not need it."""
+        """The warning comes before the workers start, and ends nothing: the script may not need the address."""
         agent = self.bed.agent("agent", ["--master_addr", "203.0.113.7"], host=1)
         workers = self.bed.workers(1, 1, alive=[agent])
         text = agent.text()
@@ -117,7 +117,7 @@ class OneNode(AddressTestCase):
         self.assert_status(0, agent)
 
     def test_a_loopback_address_is_this_machines_alone(self):
-        """The store of such a job closes what comes from elsewhere; that of the twin answers."""
+        """The store of such a job closes connections from elsewhere; that of the negative control answers."""
         reach = ["python3", "-c", "import sys; sys.path.insert(0, sys.argv[1]); import store_worker; "
                  "store_worker.meet('10.77.0.1', int(sys.argv[2]), 0, 1)", os.path.dirname(STORE_WORKER)]
         for address, status in (("127.0.0.1", 1), ("10.77.0.1", 0)):
@@ -140,7 +140,7 @@ class TwoNodes(AddressTestCase):
         return [self.launch(f"node{rank}", [*words, "--node_rank", rank], hosts[rank], env, worker) for rank in (0, 1)]
 
     def test_the_masters_address_is_as_it_was_typed(self):
-        """Also behind a router that translates it (TORCHRUN.md, 23): n4 passes 10.99.0.1 on to n1."""
+        """The workers get it also behind a router that translates it (TORCHRUN.md, 23): n4 passes 10.99.0.1 on to n1."""
         self.cluster.on_host(4, "sysctl", "-qw", "net.ipv4.ip_forward=1", undo=["sysctl", "-qw", "net.ipv4.ip_forward=0"])
         self.cluster.on_host(4, "nft", "add table ip nat; "
                              "add chain ip nat pre { type nat hook prerouting priority -100; }; "
@@ -164,7 +164,7 @@ class TwoNodes(AddressTestCase):
         self.assertEqual(29555, self.met(self.static("n1", 29555), 4, "n1"))
 
     def test_a_store_of_the_workers_needs_another(self):
-        """The twin: worker rank 0 listens by itself, and the service is at the next port, which is closed here."""
+        """Negative control: worker rank 0 listens by itself, and the service is at the next port, which is closed here."""
         self.cluster.only_ports(29555, 29555)
         nodes = self.static("n1", 29555, "--rdzv_conf", "read_timeout=2", env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"})
         self.assert_status(1, nodes[1])
@@ -198,7 +198,7 @@ class TwoNodes(AddressTestCase):
         self.met(self.static("n1", 29555, "--tls_dir", self.bed.path("tls")), 4, "n1")
 
     def waiting(self, *more):
-        """Two nodes whose workers wait to be told how to end, and these."""
+        """(nodes, workers) of a job of two nodes. The workers wait for the signal that ends them."""
         nodes = [self.bed.agent(f"node{rank}", ["--nnodes", 2, "--node_rank", rank, "--master_addr", "n1", "--master_port",
                                                 29555, "--max_restarts", 1, *more], host=rank + 1) for rank in (0, 1)]
         return nodes, self.bed.workers(1, 2, alive=nodes)
@@ -238,7 +238,7 @@ class TwoNodes(AddressTestCase):
         self.assertIn(b"cut", read_until(client.stdout, b"\n", PATIENCE))
 
     def test_strangers_cost_nothing(self):
-        """Whatever they send, and keep open: the next generation's processes don't have their descriptors."""
+        """Strangers may send and keep open anything: the next generation's processes don't have their descriptors."""
         nodes, _ = self.waiting("--token_file", self.bed.write("token", "secret", mode=0o600))
         pids = [nodes[0].pid, self.bed.event("service_started")["service_pid"]]
         before = descriptors(pids)

@@ -20,7 +20,7 @@ REFUSED = {"token": "wrong or missing token of the job", "tls": "--tls_dir",
 
 
 def rows_of(matrix, protection):
-    """The rows of a table that are about jobs with that protection: (as it is written, {column: word})."""
+    """The rows of a table for jobs with that protection: (the line, {column: word})."""
     head, *lines = matrix.strip().split("\n")
     for line in lines:
         row = dict(zip(head.split(), line.split()))

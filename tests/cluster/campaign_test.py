@@ -45,7 +45,7 @@ class Campaign(job.ClusterTestCase):
         if wanted:
             cells = [cell for cell in CELLS if ", ".join(cell) == wanted]
         for number, (kind, moment) in enumerate(cells):
-            # Of a sample the first one starts as users start, and others import torch once a node.
+            # In a sample, the first cell starts as users start; the later ones import torch once a node.
             self.ahead = torch_ahead("torch.nn.parallel", "torch._dynamo") if number > 0 and len(cells) == SAMPLE else []
             if number > 0:
                 self.cluster.heal()
@@ -152,7 +152,7 @@ class Campaign(job.ClusterTestCase):
         steps = self.bed.journal.find("step")
         self.check_parameters(steps)
         self.check_resumes()
-        # From the last generation's first step on nobody trains in an older one, but for a node that can't be told.
+        # Once the last generation has trained a step, only a node that the service can't reach may train in an older one.
         begun = min(line["t"] for line in steps if line["generation"] == last)
         late = [line for line in steps if line["generation"] < last and line["t"] > begun and line["host"] != f"n{VICTIM}"]
         self.assertEqual([], late)
@@ -175,7 +175,7 @@ class Campaign(job.ClusterTestCase):
             if line["rank"] != 0:
                 continue
             saved = [save["step"] for save in self.bed.journal.find("saved") if save["t"] < line["t"]]
-            # The rename comes before the line that tells of it.
+            # A worker renames the checkpoint before it writes the line "saved".
             saving = [save["step"] for save in self.bed.journal.find("saving") if save["t"] < line["t"]]
             self.assertIn(line["step"], {max(saved, default=0), max(saving, default=0)})
 

@@ -30,7 +30,7 @@ class SilentNode(job.ClusterTestCase):
         self.check_back(agents, generation, 2)
 
     def test_the_services_own_link(self):
-        """Its own node is heard, and the other one isn't: the same from the other side."""
+        """The service's own node is heard, and the other one isn't: the same as above, from the other side."""
         agents, generation = self.start_all(2, "2", restarts=0)
         self.cut(1, agents)
         self.check_back(agents, generation, 2)

@@ -79,12 +79,12 @@ class EtcdCommands(asking.Asking):
         frozen = self.etcd.processes[self.etcd.leader()]
         frozen.send_signal(signal.SIGSTOP)
         os.kill(service, signal.SIGKILL)
-        # Nobody serves it now; the command waits for whoever does next.
+        # No service runs now; the command waits for the next one.
         asker = self.ask(4, "status", *self.meet, "--rdzv_id", self.run_id, *self.credentials(protection))
         self.check("while nobody serves the job", "status", "ok", asker)
         holder, _ = self.holder(agents, count=2)
         self.bed.event("recovered", alive=agents)
-        # The events of the new service say nothing of who joined before.
+        # The new service's events don't name the nodes that joined before it took over.
         with unittest.mock.patch.dict(asking.ALLOWED, events=(0, "recovered")):
             self.check_rows(protection, workers, holder, "after a takeover, while etcd's leader is frozen")
         frozen.send_signal(signal.SIGCONT)
@@ -150,7 +150,7 @@ class EtcdCommands(asking.Asking):
         self.assert_status(1, agents[1])
 
     def test_no_counter_falls_at_a_takeover(self):
-        """Of a job that trains, as the page on another host shows it."""
+        """The counters are those of a job that trains, as the page on another host shows them."""
         self.use()
         about = [*self.meet, "--rdzv_id", self.run_id]
         agents = [self.bed.run(f"agent{host}", ["--nnodes", 2, *about, "--service_port", SERVICE_PORT, "--event_log",
@@ -172,7 +172,7 @@ class EtcdCommands(asking.Asking):
         self.assertEqual([], self.bed.events.find("round_closing"))
 
     def test_followers_go_on_when_the_machine_of_the_service_is_lost(self):
-        """And with it a member of etcd."""
+        """A member of etcd is lost with the machine."""
         self.use()
         agents, workers = self.start_two("token", *self.meet, "--nnodes", "1:2", "--max_restarts", 1)
         host = next(int(agent.name.removeprefix("agent")) for agent in agents

@@ -35,7 +35,7 @@ class Late(EtcdNodes):
     """The job has ended when a node comes."""
 
     def test_a_node_that_began_before_the_end_does_not_begin_the_job_again(self):
-        """It reaches etcd, but not the service."""
+        """The late node reaches etcd, but not the service."""
         only = self.node(2, "1:2", "--rdzv_conf", "last_call_timeout=0.1")
         workers = self.bed.workers(1, 1, alive=[only])
         self.cluster.cut_one_way(3, 2)
@@ -48,7 +48,7 @@ class Late(EtcdNodes):
         self.assertEqual(1, len(self.bed.events.find("service_started")))
 
     def test_twin_that_begins_after_the_end(self):
-        """It may be the first node of a new run of that name: it hears of the end, and runs the job."""
+        """The node may be the first one of a new run of that name: it hears of the end, and runs the job."""
         options = ("1:2", "--rdzv_conf", "last_call_timeout=0.1")
         first = self.node(2, *options)
         workers = self.bed.workers(1, 1, alive=[first])

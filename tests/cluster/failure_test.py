@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Workers and agents die: who restarts, with how many ranks, at whose cost."""
+"""Workers and agents die: which nodes restart, with how many ranks, and which budget is charged."""
 
 import signal
 
@@ -19,7 +19,7 @@ class WorkerFailures(job.ClusterTestCase):
         self.finish(agents, after[0]["generation"], 3)
 
     def test_without_a_budget_the_job_fails_everywhere(self):
-        """The twin: --max_restarts 0."""
+        """Negative control: --max_restarts 0."""
         agents, generation = self.start_all(3, "3", restarts=0)
         self.bed.signal_workers(self.bed.workers(generation, 3)[1:2], signal.SIGKILL)
         for agent in agents:
@@ -68,7 +68,7 @@ class AgentFailures(job.ClusterTestCase):
         self.finish([agents[0], back], grown[0]["generation"], 2)
 
     def test_fixed_size_waits_for_a_replacement(self):
-        """The twin of shrinking: with --nnodes 2 one node is not enough, and a replacement takes the place."""
+        """Negative control of shrinking: with --nnodes 2 one node is not enough, and a replacement takes the place."""
         agents, generation = self.start_all(2, "2")
         self.kill_agent(agents[1])
         self.bed.event("node_lost", alive=agents[:1])

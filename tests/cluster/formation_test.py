@@ -13,7 +13,7 @@ class Formation(job.ClusterTestCase):
         self.assertEqual(1, len({line["environment"]["MASTER_PORT"] for line in workers}))
 
     def test_static(self):
-        """Node rank 0 hosts, whoever comes first; the master's address and port are the user's."""
+        """Node rank 0 hosts the service, even if another node comes first; master address and port are the user's."""
         def node(rank):
             return self.bed.agent(f"node{rank}", ["--nnodes", 2, "--node_rank", rank, "--nproc_per_node", 2,
                                                   "--master_addr", "n1", "--master_port", 29555], host=rank + 1)
@@ -62,7 +62,7 @@ class Formation(job.ClusterTestCase):
         self.finish(agents, 1, 1)
 
     def test_full_house_waits_for_nobody(self):
-        """The twin: with the maximum present there is no last call."""
+        """Negative control: with the maximum present there is no last call."""
         agents, generation = self.start_all(2, "1:2", conf="last_call_timeout=30")
         self.assertEqual(1, generation)
         self.finish(agents, 1, 2)
@@ -89,7 +89,7 @@ class Machines(job.ClusterTestCase):
             self.assertIn("the report of all nodes is shown on rank 0's node, ", nodes[i].text())
 
     def test_a_job_of_another_network_is_not_this_machines(self):
-        """As of a container that shares /tmp: the job's address may be a stranger's in the network of who asks."""
+        """A container that shares /tmp: in its own network, the job's address may belong to another machine."""
         agents, generation = self.start_all(2, "2")
         for host in (1, 2):
             asked = self.bed.run(f"status{host}", ["status"], host=host)
@@ -99,7 +99,7 @@ class Machines(job.ClusterTestCase):
         asked = self.bed.run("status3", ["status"], host=3)
         self.assertIn(asked.wait(PATIENCE), (0, 1))
         self.assertNotIn("job job: running", asked.text())
-        # That host could reach it, were it asked there.
+        # Host 3 can reach the job: with the address given, it does.
         named = self.bed.run("named", ["status", "--rdzv_endpoint", f"n1:{job.PORT}"], host=3)
         self.assert_status(0, named)
         self.finish(agents, generation, 2)

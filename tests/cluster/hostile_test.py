@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""From beyond the machine, without token or certificate: nothing is changed, nothing is told, and nobody is kept out."""
+"""A peer without token or certificate changes nothing, learns nothing, and keeps no node out of the job."""
 
 import json
 import os
@@ -15,7 +15,7 @@ TOKEN = "sesam-oeffne-dich"
 CALLS = 1000 if os.environ.get("DDPRUN_TEST_WHOLE") == "1" else 225
 PAGE = 29480
 IDLE = 10000
-# What a service may have of memory, whoever comes; without strangers it has some 30 MB, and 130 under AddressSanitizer.
+# The service's memory limit with any number of unauthenticated peers. Without them it has 30 MB, under AddressSanitizer 130 MB.
 RSS_MB = 400 if FREED_MB == 0 else 500 + FREED_MB
 
 
@@ -96,7 +96,7 @@ class HostileTestCase(job.ClusterTestCase):
         words = [TOKEN, "worker.py", "node_joined", *(node[0] for node in nodes), self.bed.folder]
         found = {}
         for kind, answers in told.items():
-            # Who names the job itself learns nothing when it is said again.
+            # A peer that names the job learns nothing when an answer repeats the name.
             secret = words + (['"job"', "'job'", "job job"] if "other" in kind else [])
             hits = {word for word in secret for answer in answers if word in answer}
             if hits:
@@ -167,7 +167,7 @@ class FullTestCase(HostileTestCase):
         read_until(crowd.stdout, b"there", 120 * SLOW)
         self.agents.append(self.start(2, "1:2", options=options, conf="last_call_timeout=0.1"))
         self.generation = self.bed.next_workers(self.generation, 2, 2, alive=self.agents, timeout=60 * SLOW)[0]["generation"]
-        # Who only asks is a stranger, too, and tries once.
+        # A command that only asks is an unauthenticated peer, too: it may be turned away, and doesn't try again by itself.
         self.assertIn("job job: running", self.ask("status", tries=20))
         after = self.rss_mb()
         self.assertLess(after, RSS_MB, f"{before:.0f} MB before")

@@ -52,7 +52,7 @@ class Kubernetes(job.ClusterTestCase):
                       agents[1].text())
 
     def test_without_detection_each_pod_is_refused(self):
-        """The twin."""
+        """Negative control."""
         pods, options, variables = self.pods_of("base")
         agent = pods.start(1, [*options, *self.training()],
                            {**variables, "JOB_COMPLETION_INDEX": "1", "PET_NO_KUBERNETES": "1", "PET_RDZV_BACKEND": "c10d",
@@ -78,7 +78,7 @@ class Kubernetes(job.ClusterTestCase):
             self.assert_status(0, agent, timeout=40 * SLOW)
 
     def test_a_pytorchjob_of_an_old_operator(self):
-        """RANK and WORLD_SIZE count its pods; the master is told that it is at localhost."""
+        """RANK and WORLD_SIZE count its pods; the master's MASTER_ADDR is localhost."""
         def replica(rank):
             environment = {**self.bed.environment, "KUBERNETES_SERVICE_HOST": "10.96.0.1", "WORLD_SIZE": "2", "RANK": str(rank),
                            "MASTER_ADDR": "n1" if rank else "localhost", "MASTER_PORT": "23456"}

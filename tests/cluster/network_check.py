@@ -89,7 +89,7 @@ def examine(bed, hosts, tag="", wait=None):
 
 
 def accusations(report):
-    """What is said of whom, without the words; in the order of the hosts, because nodes are numbered as they come."""
+    """The findings without their texts, sorted by host, because nodes are numbered in the order in which they join."""
     said = [{key: finding[key] for key in ("id", "node", "side", "from", "to") if key in finding}
             for finding in report["findings"]]
     return sorted(said, key=lambda finding: finding.get("node", ""))

@@ -39,7 +39,7 @@ class Cuts(job.ClusterTestCase):
         self.finish(agents[:2], generation, 2)
 
     def test_long_lease_is_patient(self):
-        """The twin: the lease is what notices; a longer one doesn't, and a healed cut costs nothing."""
+        """Negative control: the lease is what notices; a longer one doesn't, and a healed cut costs nothing."""
         agents, generation = self.start_all(3, "1:3", conf="lease=30,last_call_timeout=30")
         self.cluster.pull_cable(3)
         self.assert_quiet(lambda: self.bed.events.find("node_lost"), 1.5 * LEASE)
@@ -134,7 +134,7 @@ class ServiceLost(job.ClusterTestCase):
 
     def check_survivor_ends(self, survivor):
         self.assert_status(1, survivor, (self.TIMEOUT + 2) * SLOW)
-        self.assertIn(f"n1:{job.PORT}", survivor.text(), "says whose loss ended it")
+        self.assertIn(f"n1:{job.PORT}", survivor.text(), "names the service that was lost")
 
     def start_two(self):
         agents, _ = self.start_all(2, "1:2", options=("--service_loss_timeout", self.TIMEOUT), conf="lease=1")
@@ -152,7 +152,7 @@ class ServiceLost(job.ClusterTestCase):
         self.check_survivor_ends(agents[1])
 
     def test_short_absence_is_survived(self):
-        """The twin: back before the timeout, nothing restarts."""
+        """Negative control: back before the timeout, nothing restarts."""
         agents, generation = self.start_all(2, "1:2", options=("--service_loss_timeout", 30), conf="lease=30")
         self.cluster.pull_cable(1)
         # A second of the network's time, also where programs are slow: TCP gives up after three and a half.

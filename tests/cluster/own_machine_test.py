@@ -16,7 +16,8 @@ NAMES = {"none": (), **{name: ("--rdzv_endpoint", endpoint) for name, endpoint i
 PLACES = {"service": 1, "node": 2, "elsewhere": 3}
 # `stop` names a job that isn't there, for the same reason.
 COMMANDS = {**asking.COMMANDS, "logs0": ("logs", "rank0"), "logs1": ("logs", "rank1"), "stop": ("stop", "--rdzv_id", "nosuchjob")}
-# job: what protects it. given: the credentials of who asks. at: names of the service's machine; "*" = all but "localhost".
+# job: how the job is protected. given: the credentials that the command has. at: names of the service's machine; "*" = all but
+# "localhost".
 MATRIX = """
 job        given      place      at          status  top     events  logs0   logs1   drain   stop
 -          -          service    *           ok      ok      ok      ok      there   ok      ok
@@ -52,7 +53,7 @@ token+tls  token+tls  elsewhere  *           ok      ok      ok      ok      ok 
 
 
 def rows(protection):
-    """(row as it is written, what is given, host, name, {command: what it comes to}) of the jobs with that protection."""
+    """(line of the row, credentials, host, name, {command: expected result}) for each job with that protection."""
     for line, row in asking.rows_of(MATRIX, protection):
         # Elsewhere no agent knows the service.
         names = [row["at"]] if row["at"] != "*" else [

@@ -13,7 +13,7 @@ from job import ClusterTestCase, main  # noqa: E402
 
 
 class EndpointsHost(ClusterTestCase):
-    """Three hosts, of which one doesn't get through to the endpoint: those that come are examined, and it is named."""
+    """One of three hosts can't reach the endpoint: the check runs on the other two, and the report names the third."""
 
     hosts = 3
 
@@ -24,7 +24,7 @@ class EndpointsHost(ClusterTestCase):
                 for rank in ranks]
 
     def check(self, *cuts):
-        # Beside other tests, too, the network says how fast it is, and not who has a processor: no way is slower than the other.
+        # With all links slowed, the result is the network's speed, not the share of the CPUs: no link is slower than another.
         check.all_slow(self.hosts)(self.cluster)
         for source, target in cuts:
             self.cluster.cut_one_way(source, target)
@@ -35,8 +35,8 @@ class EndpointsHost(ClusterTestCase):
         self.assertEqual([check.node("node rank 2", "node_missing", "both")], check.accusations(report))
         self.assertEqual({("n1", "n2"), ("n2", "n1")}, {(way["from"], way["to"]) for way in report["ways"] if way["arrived"]})
         self.assertIn("node rank 2 never came", second.text())
-        # And the node itself says what it could not reach.
-        # The kernel says that there is no route when even who has the address isn't answered in time.
+        # The missing node itself reports what it could not reach.
+        # The kernel reports no route if even the ARP request isn't answered in time.
         self.assertRegex(third.text(), "error: can't join the job at n1:.*(the way there or back is cut|"
                                        "does a firewall drop packets|No route to host)")
 

@@ -147,7 +147,7 @@ class UglyNetworks(job.ClusterTestCase):
     def test_the_endpoints_port_is_one_that_the_kernel_gives(self):
         """Agents of one machine take any free ports before there is a service, and leave it that one."""
         self.ephemeral_ports("30000 30063")
-        # Else connections that have ended hold ports for a minute.
+        # Otherwise connections that have ended hold ports for a minute.
         self.cluster.on_host(1, "sysctl", "-qw", "net.ipv4.tcp_max_tw_buckets=0",
                              undo=["sysctl", "-qw", "net.ipv4.tcp_max_tw_buckets=131072"])
         for job_number in range(8):  # without that, a third of such jobs waited

@@ -190,7 +190,7 @@ class SameAsTorch(unittest.TestCase):
 
     @staticmethod
     def cured(machine, question):
-        """Where torch fails although each GPU's own node has CPUs: another node has none that may be used."""
+        """Whether torch fails because another node has no usable CPUs, although each GPU's own node has some."""
         usable = {node for node, cpus in machine.nodes.items() if cpus & set(question["allowed"])}
         return (question["mode"] == "socket" and usable != set(machine.nodes)
                 and all(max(node, 0) in usable for _, node in machine.gpus))
@@ -206,14 +206,14 @@ class SameAsTorch(unittest.TestCase):
         self.assertGreater(refused, 0)
 
     def test_a_comparison_that_must_fail(self):
-        # The twin: one GPU's node is told to torch alone.
+        # Negative control: torch alone gets another GPU's NUMA node.
         root, other = os.path.join(self.folder, "a"), os.path.join(self.folder, "b")
         regular(1, 2, 1, 2, 1, gpus=(0, 1)).write(root)
         machine = regular(1, 2, 1, 2, 1, gpus=(1, 1))
         machine.write(other)
         question = {"root": other, "mode": "node", "allowed": machine.cpus, "gpus": [gpu for gpu, _ in machine.gpus]}
         for torch in self.torches:
-            self.assertNotEqual(torch.answer(self, "the twin", question), ours(root, machine.cpus)["node"])
+            self.assertNotEqual(torch.answer(self, "negative control", question), ours(root, machine.cpus)["node"])
 
     def test_chosen_devices(self):
         machine = regular(2, 1, 2, 2, 1, gpus=(0, 0, 1, 1))

@@ -78,12 +78,12 @@ class Expect:
     err: tuple = ()  # patterns that stderr has
     none: tuple = ()  # patterns that neither has
     quiet: bool = False  # both are empty
-    workers: int | None = None  # how many probes told
+    workers: int | None = None  # how many probes reported
     argv: tuple | None = None  # every probe's arguments
     env: dict = dataclasses.field(default_factory=dict)  # every probe's; None: not set; a pattern for the whole value
 
-    def verify(self, case, ended, told, who):
-        about = f"{who}: status {ended.status}, stderr: {ended.err[-1500:]}"
+    def verify(self, case, ended, told, launcher):
+        about = f"{launcher}: status {ended.status}, stderr: {ended.err[-1500:]}"
         statuses = self.status if isinstance(self.status, tuple) else (self.status,)
         case.assertIn(ended.status, statuses, about)
         for pattern in self.out:
@@ -161,7 +161,7 @@ def check(*numbers, recorded=False, differs=None, unsteady=(), per_processor=Fal
 
 
 def replayed(shown, given):
-    """(Ended, told): what the one launcher of a recorded job showed; its workers were given these variables too."""
+    """(Ended, the workers' reports) of a recorded job with one launcher; its workers were given these variables too."""
     node, = shown["nodes"].values()
     texts = ["".join(line + "\n" for line in node[stream]) for stream in ("stdout", "stderr")]
     told = [{**worker, "environment": {**given, **worker["environment"]}} for worker in shown["workers"]]

@@ -66,7 +66,7 @@ while int(store.add("done", 0)) < 2: pass
 @contract.rows(TABLE)
 class Environment(contract.ContractCase):
     def run_one(self, launcher, words, env=None, script=None, private=True, **options):
-        """The workers that told, of a job of one node that must end well."""
+        """A job of one node, after its workers have reported and it has ended with 0."""
         job = self.job(launcher)
         job.private = private
         ended = job.run([*words, *([job.script(script)] if script else [])], env=env, **options)

@@ -79,7 +79,8 @@ class Failure(contract.ContractCase):
     def test_54_segmentation_fault(self):
         for launcher in self.launchers():
             job, ended = self.failed(launcher, "probe.tell()\nos.kill(os.getpid(), signal.SIGSEGV)\n")
-            self.assertIn(f"Signal 11 (SIGSEGV) received by PID {job.told()[0]['pid']}", ended.err)
+            pid = job.told()[0]["pid"]
+            self.assertIn(f"Signal 11 (SIGSEGV) received by PID {pid}", ended.err)
             self.assertRegex(ended.err, r"exitcode  : -11")
 
     @check(55, recorded=True)

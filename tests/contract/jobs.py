@@ -36,7 +36,7 @@ class Launcher:
         self.name = name
         self.command = command
         self.patience = patience  # seconds that one thing may take
-        self.python = python  # which its workers may import torch with
+        self.python = python  # with torch, for its workers
         self.torch = torch  # version; None for ddprun
 
     @property
@@ -104,8 +104,8 @@ class Job(Bed):
         return self.write(name, "import json, os, signal, sys, probe\n" + body)
 
     def start(self, arguments, name="node", env=None, ahead=False, **options):
-        """Starts one launcher; stdout and stderr go to files. `ahead`: ours has its workers fork from one import of torch; for
-        checks to which the start is all the same, one of each kind starts cold."""
+        """Starts one launcher; stdout and stderr go to files. `ahead`: ddprun's workers are forked from one import of torch; for
+        checks that don't depend on the start: one check of each kind starts cold."""
         words = [PROBE if word == "W" else word for word in map(str, arguments)]
         torch = torch_ahead() if ahead and self.ours and not WHOLE_RUN else ()
         command = [*(private_network() if self.private else []), *self.launcher.command, *torch, *words]
@@ -175,7 +175,7 @@ class Job(Bed):
         return words
 
     def stop(self):
-        """Ends everything; what outlived ddprun although it should not have."""
+        """Ends everything. Returns what outlived ddprun and should not have."""
         if self.ours:
             return super().stop()
         kill_tagged(self.tag)

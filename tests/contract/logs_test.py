@@ -113,7 +113,7 @@ class Logs(contract.ContractCase):
 
     @check(80, differs=Differs(38))
     def test_80_logs_outlive_a_change_of_membership(self):
-        """torchrun deletes attempt_0 and makes it anew; its twin is in rendezvous_test (check 83)."""
+        """torchrun deletes attempt_0 and makes it anew; the negative control is in rendezvous_test (check 83)."""
         body = "print('world', os.environ['WORLD_SIZE'], flush=True)\nprobe.wait()\n"
         for launcher in self.launchers():
             job = self.job(launcher)

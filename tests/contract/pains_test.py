@@ -69,7 +69,7 @@ class Pains(unittest.TestCase):
         self.assertEqual([], wrong)
 
     def test_a_missing_one_is_found(self):
-        """The twin: names that lead nowhere."""
+        """Negative control: names that lead nowhere."""
         loaded = contract_tests()
         for file, name in (("contract/cli_test", "test_nothing"), ("unit/no_such_test", "X"), ("sim/nothing", ""),
                            ("e2e/signals_test", "test_nothing"), ("e2e/signals_test", "")):

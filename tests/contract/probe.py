@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """A worker of the contract tests: writes down what it was given. Scripts of the tests import it.
 
-As a script it only tells and ends. The journal is a file of JSON lines, named by CONTRACT_JOURNAL.
+As a script it only reports and ends. The journal is a file of JSON lines, named by CONTRACT_JOURNAL.
 """
 
 import json
@@ -17,7 +17,7 @@ attempt = int(os.environ.get("TORCHELASTIC_RESTART_COUNT", -1))
 
 
 def tell(event="worker", **fields):
-    """Appends one line to the journal: who this worker is and how it was started."""
+    """Appends one line to the journal: this worker's identity and how it was started."""
     line = {"t": time.monotonic(), "pid": os.getpid(), "who": "worker", "event": event, "rank": rank,
             "attempt": attempt, "world": int(os.environ.get("WORLD_SIZE", 0)),
             "group_rank": int(os.environ.get("GROUP_RANK", -1)), **fields}
@@ -30,7 +30,7 @@ def tell(event="worker", **fields):
 
 
 def wait():
-    """Tells, and ends when a test says so: with 0 on SIGUSR1, with 3 on SIGUSR2."""
+    """Reports, and ends when a test says so: with 0 on SIGUSR1, with 3 on SIGUSR2."""
     signal.signal(signal.SIGINT, signal.SIG_DFL)
     tell()
     sys.exit(0 if signal.sigwait({signal.SIGUSR1, signal.SIGUSR2}) == signal.SIGUSR1 else 3)

@@ -19,9 +19,9 @@ import sys
 import jobs
 
 FOLDER = os.environ.get("DDPRUN_CONTRACT_RECORD", os.path.join(jobs.HERE, "recorded"))
-# A number that a test or torchrun itself chose; other long ones are pids, ports and times.
+# A number that a test or torchrun chose; other long numbers are pids, ports and times.
 _CHOSEN_NUMBERS = {"29400", "29500", "23456", "99999"}
-# Variables of shells, which say nothing of a launcher.
+# Variables of shells: no launcher sets them.
 _SHELLS_VARIABLES = {"PWD", "OLDPWD", "SHLVL", "_", "LC_CTYPE"}
 # What may differ between launchers in every check; tests 39, 40, 48 and those of logs look at them. The last is set by
 # torch's compiler, which torchrun imports now and then.
@@ -61,8 +61,8 @@ def plain(text, job):
                          *((torchrun.home, "/torch") for torchrun in jobs.TORCHRUNS), (jobs.ROOT, "/ddprun"),
                          (sys.executable, "/python3"), (os.path.realpath(sys.executable), "/python3")):
         text = text.replace(path, sample)
-    # Frames of tracebacks, also in lines of a log; what libraries in C++ log, and which heartbeats fail, which depends on the
-    # machine and the moment; rulers, which are as long as a path.
+    # Left out are frames of tracebacks, also in lines of a log; what libraries in C++ log, and which heartbeats fail, because
+    # that depends on the machine and the moment; rulers, because they are as long as a path.
     text = re.sub(r'^((?:[IWE]\d{4} .*?\] )? *)File ".*\n(?:\1 +(?!File ").*\n|\1File ".*\n)*', r"\1File …\n", text,
                   flags=re.MULTILINE)
     text = re.sub(r"^(\[[IWE]\d{4} .*?\.cpp:\d+\].*|Exception raised from .*\.[ch]pp:.*|frame #\d+: .*|"
@@ -115,7 +115,7 @@ def _worker(line, job):
 
 
 def observe(job):
-    """What a job has shown so far: its launchers, its workers, what these told, and its log files."""
+    """What a job has shown so far: its launchers, its workers, what they reported, and its log files."""
     nodes = {}
     for agent in job.agents:
         nodes[agent.name] = {

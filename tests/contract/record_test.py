@@ -27,7 +27,7 @@ class RecordTest(unittest.TestCase):
         self.folder = tempfile.mkdtemp(prefix="ddprun-test-")
         self.addCleanup(shutil.rmtree, self.folder)
         shutil.copytree(record.FOLDER, self.folder, dirs_exist_ok=True)
-        self.version = jobs.PINNED.torch  # whose record is changed
+        self.version = jobs.PINNED.torch  # its record is changed
         with open(self.path("cli.json"), encoding="utf-8") as source:
             self.content = json.load(source)
 
@@ -65,7 +65,7 @@ class RecordTest(unittest.TestCase):
             self.assertIn(word, output)
 
     def test_the_true_record_holds(self):
-        """The twin of all others."""
+        """Negative control of all others."""
         passed, output = self.run_check(CHECK_14)
         self.assertTrue(passed, output)
 
@@ -125,7 +125,7 @@ class RecordTest(unittest.TestCase):
                  "E1112 13:14:15.999000 812 torch/x.py:98] failed (exitcode: 3) (pid: 999) at /tmp/b/run_z0x99zz9/attempt_0"]
         plain = [record.plain(text, types.SimpleNamespace(folder=folder)) for text, folder in zip(texts, ("/tmp/a", "/tmp/b"))]
         self.assertEqual(plain[0], plain[1])
-        # The twins: what torchrun itself says stays.
+        # Negative controls: what torchrun itself says stays.
         for word in ("exitcode: 3", "torch/x.py:98", "attempt_0", "/job/run_0000"):
             self.assertIn(word, plain[0])
 

@@ -262,7 +262,7 @@ class Membership(RendezvousCase):
             self.assertLess(late.took, 2 * jobs.SLOW if job.ours else launcher.patience)
 
     def served_pair(self):
-        """As pair(), beside a service of its own, which outlives the job."""
+        """Like pair(), with a standalone service, which outlives the job."""
         job = self.job(jobs.OURS)
         job.port = jobs.free_port()
         service = job.start(["rendezvous", "--listen", f"127.0.0.1:{job.port}"], name="service")

@@ -13,7 +13,7 @@ import jobs  # noqa: E402
 from contract import Differs, check  # noqa: E402
 
 FOUR = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
-# Tells of the first signal, and ends.
+# Reports the first signal, and ends.
 LISTEN = """listened = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1}
 signal.pthread_sigmask(signal.SIG_BLOCK, listened)
 probe.tell()
@@ -24,7 +24,7 @@ IGNORE = "signal.signal(signal.SIGTERM, signal.SIG_IGN)\nprobe.tell()\nwhile Tru
 
 class Signals(contract.ContractCase):
     def running(self, launcher, body, *options, count=2):
-        """(job, node, what its workers told) of a job of one node that runs."""
+        """(job, node, its workers' reports) for a running job of one node."""
         job = self.job(launcher)
         job.private = True
         node = job.start(["--nproc-per-node", count, *options, job.script(body)])

@@ -32,7 +32,7 @@ class Summary(unittest.TestCase):
         beside = f"{torchruns} and their records" if contract.WHOLE_RUN else f"the records of {torchruns}"
         print(f"\nsummary: {len(held)} of {contract.CHECKS} checks hold, {len(compared)} of them beside {beside}", flush=True)
         every = set(range(1, contract.CHECKS + 1))
-        self.assertEqual(set(), every - held, "checks that no test shows, or whose test failed")
+        self.assertEqual(set(), every - held, "checks without a test, or with a test that failed")
 
 
 if __name__ == "__main__":

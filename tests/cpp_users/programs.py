@@ -18,9 +18,10 @@ GLOBAL_BATCH = 12
 # What a Session's program is run with, unless its head says otherwise. The journal goes to the pipe that the test reads.
 # 160 steps: a worker may be three pipes of lines (37 each) ahead of the test when the second kill is decided.
 OF_SESSION = "--batch_size %batch --epochs 20 --checkpoint_every 10 --output_dir %out --journal /dev/stdout"
-# Who is killed later than in that step has a checkpoint to go on from.
+# A worker that is killed after this step has a checkpoint to resume from.
 FIRST_SAVED = 10
-# Lines of steps that a worker may be ahead of the test, which decides by them whom it kills when: this many bytes.
+# The test chooses the worker to kill, and when, by the lines of steps; a worker may be this many bytes of lines ahead of the
+# test.
 PIPE_BYTES = 4096
 STEP = re.compile(rb'"generation":(?P<generation>\d+).*"step":(?P<step>\d+)|^step (?P<at>\d+) of generation (?P<of>\d+)')
 
@@ -61,7 +62,7 @@ class Program:
         return " ".join(self.head.get(word, [default]))
 
     def arguments(self, world, out):
-        """Its command line on so many workers."""
+        """The program's command line on so many workers."""
         text = f"{self.one('RUN', OF_SESSION)} {self.one('OPTIONS')}"
         batch = int(self.one("BATCH", str(GLOBAL_BATCH))) // world
         return [word.replace("%out", out).replace("%batch", str(batch)) for word in shlex.split(text)]

@@ -246,7 +246,7 @@ std::optional<NodeTime> RendezvousWorld::Time(const Command& command) const {
   return time;
 }
 
-// One worker of the agent, or as many as "workers=": those are alike.
+// The report of one worker of the agent, or of "workers=" workers that are alike.
 HangReport RendezvousWorld::Hangs(const Command& command) const {
   static const std::map<std::string, ProgressPhase> kPhases = {
       {"unmarked", ProgressPhase::kNone},

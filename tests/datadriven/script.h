@@ -24,7 +24,7 @@ struct Command {
   uint32_t Number(const std::string& name, uint32_t otherwise) const;
   absl::Duration Duration(const std::string& name, absl::Duration otherwise) const;
 
-  // The options that nobody has asked for, which are most likely misspelt.
+  // Options that no command has read: most likely they are misspelled.
   std::vector<std::string> Unread() const;
 
  private:

@@ -12,7 +12,7 @@
 namespace ddprun::testing {
 
 // One agent's supervisor under a script, which plays its service, its keeper and its workers.
-// Commands (times as Go writes them); what names no generation is of the last one assigned:
+// Commands (times as Go writes them); without gen= a command is about the last generation assigned:
 //
 //   agent [workers=2 stop_grace=30s]        a new one, which is welcomed; time is 0
 //   assign gen=1                            ranks from 4 on, of a job of two nodes
@@ -36,7 +36,7 @@ class SupervisorWorld {
 
  private:
   void Start(const Command& command);
-  // False: the command is none of theirs.
+  // Returns false if the command isn't one of the service's.
   bool FromService(const Command& command);
   bool FromKeeper(const Command& command);
   bool FromWorker(const Command& command);

@@ -42,7 +42,7 @@ class Missing(Exception):
 
 
 def tool(name, *words):
-    """A command line of podman or buildah, whose images and containers are in the store alone."""
+    """A command line of podman or buildah. Images and containers stay in the store."""
     store = os.environ[STORE]
     settings = ["--cgroup-manager", "cgroupfs", "--events-backend", "file"] if name == "podman" else []
     return [name, "--storage-driver", os.environ[DRIVER], "--root", os.path.join(store, "store"), "--runroot",
@@ -135,7 +135,7 @@ def keep_packages(store, kept):
 
 
 def build_image():
-    """The runtime stage of the Dockerfile as it is, on that base and with the programs that were built here."""
+    """Builds the unchanged runtime stage of the Dockerfile on that base, with the programs that were built here."""
     for name in ("podman", "buildah", "mmdebstrap"):
         if shutil.which(name) is None:
             raise Missing(f"no containers here: {name} is not installed")

@@ -30,7 +30,7 @@ class Containers(unittest.TestCase):
             self.skipTest(f"{HADOLINT} is not installed (scripts/setup does that)")
         result = self.lint(self.dockerfile)
         self.assertEqual(0, result.returncode, result.stdout + result.stderr)
-        # The twin: it does find a mistake.
+        # Negative control: it does find a mistake.
         self.assertNotEqual(0, self.lint("FROM debian\nRUN cd /tmp && sudo true\n").returncode)
 
     def test_copied_files_exist(self):

@@ -77,7 +77,7 @@ class Manifests(unittest.TestCase):
                     self.assertEqual(0, status, words)
 
     def test_a_wrong_word_is_found(self):
-        """The twin."""
+        """Negative control."""
         (job,) = [resource for resource in kubernetes.render("base") if resource["kind"] == "Job"]
         job["spec"]["template"]["spec"]["terminationGracePeriod"] = 40
         self.assertNotEqual(0, self.validate([job], VERSIONS[-1])[0])
@@ -89,7 +89,7 @@ class Manifests(unittest.TestCase):
         self.assertEqual([], self.check_operators(resources))
 
     def test_wrong_words_for_operators_are_found(self):
-        """The twin."""
+        """Negative control."""
         by_kind = {resource["kind"]: resource for name in ("jobset", "pytorchjob") for resource in kubernetes.render(name)}
         by_kind["JobSet"]["spec"]["network"]["enableDnsHostnames"] = True
         by_kind["JobSet"]["spec"]["failurePolicy"]["maxRestarts"] = "3"

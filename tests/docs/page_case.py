@@ -136,7 +136,7 @@ class PageTestCase(cluster.ClusterTestCaseMixin, BedTestCase):
         self.assertIsNone(block, f"{block} is run by no test: neither here, nor as elsewhere.py says")
 
     def run_page(self, begins="", **options):
-        """Carries out the next block, whose first command begins so. Options as of carry_out()."""
+        """Carries out the next block; its first command must begin with `begins`. Options: those of carry_out()."""
         block = self.next_block()
         self.assertIsNotNone(block, f"{self.page} has no further commands, {begins!r} neither")
         commands = block.commands()

@@ -190,7 +190,7 @@ class Course(InChromium):
         self.assertEqual([growth["colour"], fault["colour"]], colours)
 
     def test_whatever_is_planned(self):
-        """Texts as the service writes them; the twins are faults."""
+        """Texts as the service writes them; the negative controls are faults."""
         texts = {"host1 is preempted: got SIGUSR1": "host1 preempted", "host1 is drained (new kernel)": "host1 drained",
                  "node b on host1 left: got SIGTERM": "host1 left", "2 nodes joined": "+2 nodes"}
         faults = {"worker rank 3 on h was killed by SIGSEGV": "rank 3 on h: SIGSEGV",

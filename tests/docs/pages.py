@@ -11,13 +11,13 @@ import os
 import re
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
-# For those who change ddprun: what they show builds, tests and releases it.
+# Pages for developers of ddprun: their commands build, test and release it.
 INTERNAL = ("ARCHITECTURE.md", "RELEASING.md", "STYLE.md", "TESTING.md", "CONTRIBUTING.md")
 
 _FENCE = re.compile(r"^ *```(\w*) ?(\w*)$")
 _PROMPT = re.compile(r"^(\w*)\$ (.*)$")
 _EXIT = re.compile(r"^\[exit (\d+)\]$")
-# How a line begins that is a command, wherever it stands.
+# How a line begins that is a command, wherever it is.
 _COMMAND = re.compile(
     r"^(\w*\$ |(?:[A-Z_]+=(?:\"[^\"]*\"|\S+) )+|~?[\w./-]*/)?"
     r"(ddprun|torchrun|python3|pip|apt|docker|kubectl|srun|sbatch|salloc|cmake|scp|ssh|curl|scripts/\w+|ulimit|install|systemctl|"
@@ -91,7 +91,7 @@ class Block:
         return f"{self.page}:{self.number}"
 
     def file(self):
-        """The name of the file that it is; None where it is none."""
+        """The name of the file that the block shows; None if it shows none."""
         name = re.match(r"(?:#|//) file: (\S+)$", self.lines[0]) if self.lines else None
         return name.group(1) if name else None
 
@@ -112,7 +112,7 @@ class Block:
         return commands
 
     def shows_commands(self):
-        """Also where it isn't marked as such."""
+        """Whether the block shows commands, marked as such or not."""
         return self.language == "console" or self.file() is None and any(_COMMAND.match(line) for line in self.lines)
 
 

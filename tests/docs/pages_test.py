@@ -47,7 +47,7 @@ class Watching(PageTestCase):
         self.close()
 
     def test_a_fault_that_is_absent_is_missed(self):
-        """The twin: the page's lines about it aren't printed."""
+        """Negative control: the page's lines about it aren't printed."""
         self.training()
         agents = self.job(f"{JOB7} train.py --lr 0.1")
         self.open("docs/EVENTS.md")
@@ -248,7 +248,7 @@ class Tutorials(PageTestCase):
         self.close()
 
     def test_a_wrong_page_fails(self):
-        """The twin: by its words, its numbers, a line too few, its status."""
+        """Negative control: by its words, its numbers, a line too few, its status."""
         def change(command, name):
             if name == "status":
                 command.status = 1
@@ -309,7 +309,7 @@ class Counted(unittest.TestCase):
         self.assertGreaterEqual(share, 0.95)
 
     def test_each_page_is_followed(self):
-        """With close(), which fails while a block is left: none is run by nobody."""
+        """Each page has a test that follows it; close() in that test fails while a block is left."""
         with open(__file__, encoding="utf-8") as source:
             text = source.read()
         for page in {block.page for block in self.shown() if not is_listed(block, {**ELSEWHERE, **UNRUN})}:
@@ -327,7 +327,7 @@ class Counted(unittest.TestCase):
 
 
 class Compared(unittest.TestCase):
-    """That a page can be wrong."""
+    """Negative controls: pages with mistakes."""
 
     def test_samples_and_words(self):
         printed = ["job job7: running for 20.2 s, generation 2, restarts 1 of 3", "  0  host0#36  2  78 to 127  host0"]

@@ -30,7 +30,7 @@ class Fresh(unittest.TestCase):
         self.assertEqual([], pictures.stale(), "scripts/pictures remakes them")
 
     def test_another_record_is_noticed(self):
-        """The twin: what is drawn from a record that was changed is stale, and nothing else is."""
+        """Negative control: what is drawn from a record that was changed is stale, and nothing else is."""
         folder = tempfile.mkdtemp(prefix="ddprun-pictures-")
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         shutil.copytree(pictures.FOLDER, folder, dirs_exist_ok=True)

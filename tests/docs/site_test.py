@@ -44,7 +44,7 @@ class Site(unittest.TestCase):
             self.assertIn('href="LOGS.html"', source.read())
 
     def test_a_link_to_nowhere_is_an_error(self):
-        """The twin."""
+        """Negative control."""
         folder = tempfile.mkdtemp(prefix="ddprun-docs-")
         self.addCleanup(shutil.rmtree, folder, ignore_errors=True)
         docs = shutil.copytree(os.path.join(ROOT, "docs"), os.path.join(folder, "docs"))

@@ -47,7 +47,7 @@ class PlainPrograms(AdviceTestCase):
         self.assertIn(" -m pip install opencv-python ", advice["next"])
 
     def test_module_of_ones_own(self):
-        """It lies in the repository of the script, where Python doesn't look."""
+        """The module is in the script's repository, where Python doesn't look."""
         for folder in (".git", "mymodels", "scripts"):
             os.mkdir(self.bed.path(folder))
         self.bed.write("mymodels/vit.py", "")
@@ -83,7 +83,7 @@ class PlainPrograms(AdviceTestCase):
         self.assertIn("\n  next      : ssh ", text)
 
     def test_full_disk_of_the_workers_own_files(self):
-        """Without inodes, so that df shows room."""
+        """The disk has no inodes left, so df shows room."""
         folder = self.bed.path("full")
         text = self.run_with_tmpfs("size=1m,nr_inodes=4", folder, f"for i in range(9):\n    open(f'{folder}/{{i}}', 'w')\n")
         self.assertIn(f"\n  disk      : {folder} is full (1.0 MiB, all 4 inodes)\n", text)
@@ -149,7 +149,7 @@ class PlainPrograms(AdviceTestCase):
         self.assert_advised("missing_module", script, "--redirects", 0)
 
     def test_what_nobody_knows(self):
-        """The twin: no rule, no advice."""
+        """Negative control: no rule, no advice."""
         for script in ("raise ValueError('bad batch')\n", "import sys\nsys.exit(1)\n"):
             advice, text = self.advice(script)
             self.assertIsNone(advice)

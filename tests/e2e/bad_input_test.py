@@ -64,7 +64,7 @@ class BadInput(RefusalTestCase):
         done = subprocess.run([DDPRUN, "--report_file", self.bed.path("new/folder/report.json"), self.script()],
                               env=self.bed.environment, capture_output=True, timeout=10 * BOUND, check=False)
         self.assertEqual(0, done.returncode, done.stderr)
-        self.assertTrue(os.path.exists(self.bed.path("new/folder/report.json")), "the twin: its folder is made")
+        self.assertTrue(os.path.exists(self.bed.path("new/folder/report.json")), "negative control: its folder is made")
 
     @unittest.skipIf(os.geteuid() != 0 or shutil.which("setpriv") is None, "only root can be another user, whom limits bind")
     def test_a_limit_on_processes_is_told_as_one(self):

@@ -42,7 +42,7 @@ class BindingTestCase(BedTestCase):
 
 @unittest.skipIf(len(CPUS) < 2, "there is one CPU here: nothing to divide")
 class Cores(BindingTestCase):
-    """hwloc's own variable shows ddprun a machine of which each CPU that is here is a core."""
+    """With hwloc's own variable, ddprun sees a machine with one core for each CPU of this one."""
 
     two = ["--nproc_per_node", 2]
     simple = {"HWLOC_SYNTHETIC": f"core:{CPUS[-1] + 1} pu:1"}
@@ -52,7 +52,7 @@ class Cores(BindingTestCase):
     def test_two_workers_share_the_cores(self):
         half = (len(CPUS) + 1) // 2
         self.assertEqual([CPUS[:half], CPUS[half:]], self.cpus([*self.two, "--cpu_binding", "cores"], self.simple))
-        # The twin.
+        # Negative control.
         self.assertEqual([CPUS, CPUS], self.cpus(self.two, self.simple))
         self.assertEqual([CPUS, CPUS], self.cpus([*self.two, "--cpu_binding", "numa"], self.simple))
 
@@ -138,7 +138,7 @@ class Gpus(BindingTestCase):
         self.assertEqual([nodes[1], nodes[0]], self.cpus(options))
         self.assertEqual([nodes[0], nodes[1]], self.cpus(options, {"CUDA_VISIBLE_DEVICES": "1,0"}))
         self.assertEqual([nodes[0]], self.cpus(["--nproc_per_node", "gpu:1", "--numa_binding", "exclusive"]))
-        # The twin.
+        # Negative control.
         self.assertEqual([CPUS, CPUS], self.cpus(options[:2]))
 
     def test_more_workers_than_gpus(self):

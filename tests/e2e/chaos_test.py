@@ -174,11 +174,11 @@ class Nodes(ChaosTestCase):
         rejoin_ms = int(750 * SLOW)  # until then the other node has gone on
         agents = self.two(f"faults:\n  - {{fault: agent_killed, node: 1, at: 200ms, rejoin: {rejoin_ms}ms}}\n"
                           f"expect: {{noticed: {2 * SLOW:g}s, resumed: {10 * SLOW:g}s, restarts: 0}}\n")
-        # Both, then one alone, then both again.
+        # Two nodes, then one alone, then two again.
         self.bed.finish(self.bed.next_workers(2, 2, 2, alive=agents))
         for agent in agents:
             self.assert_status(0, agent)
-        # Both read the same log: each knows all of it, and who has injected.
+        # The two agents read the same log: each knows all faults, and which node injected them.
         for name in ("first", "second"):
             fault = self.only_fault(name)
             self.assertEqual(("restarted", "membership_change", 0),

@@ -21,11 +21,11 @@ from bed import DDPRUN, PATIENCE, SLOW, SLOWNESS, BedTestCase, free_port, read_u
 from timeline import state_of  # noqa: E402
 
 MISSING = "import sys\nprint('to stdout', flush=True)\nimport no_such_module_at_all\n"
-# Its words, the end of its streams and its own end come at once.
+# Writes to stderr, closes both streams and ends, all at once.
 QUICK = "import os\nos.write(2, b'words')\nos.close(1)\nos.close(2)\nos._exit(1)\n"
 # More than a console that nobody reads takes.
 TALKS = "import os\nos.write(2, b'x' * 65000)\nos.write(2, b'words\\n')\nos._exit(1)\n"
-# Writes down what it is told, when it is told by USR1; ends at USR2.
+# Writes down what it sees on USR1, with the event's name; ends on USR2.
 LOOKS = """import fcntl, json, os, signal, struct, sys, termios, time
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1, signal.SIGUSR2])
 def look(event):
@@ -139,7 +139,7 @@ with open(sys.argv[1], "a") as journal:
         self.assertIn("stderr    : nothing was written", agent.text())
 
     def test_words_that_a_dead_agent_did_not_read(self):
-        """They are still in the pipe when it is killed; so are those of a worker that is killed with it."""
+        """The words are still in the pipe when the agent is killed; so are those of a worker that is killed with it."""
         script = self.bed.write("script.py", """import os, signal, sys
 signal.pthread_sigmask(signal.SIG_BLOCK, [signal.SIGUSR1])
 with open(sys.argv[1], "a") as journal:
@@ -193,7 +193,7 @@ class Terminal(ConsoleTestCase):
     def test_a_new_size_reaches_the_worker(self):
         agent, master, first = self.start()
         set_size(master, 50, 120)
-        agent.signal(signal.SIGWINCH)  # as the terminal tells its foreground processes
+        agent.signal(signal.SIGWINCH)  # as the terminal does for its foreground processes
 
         def look():
             os.kill(first["pid"], signal.SIGUSR1)
@@ -261,7 +261,7 @@ class Unread(ConsoleTestCase):
         self.assert_status(1, agent, 10 * SLOW)
 
     def test_a_job_that_ends_by_itself_waits_for_its_reader(self):
-        """The twin of the bound: without a signal nothing is lost. The report file is there before."""
+        """Negative control of the bound: without a signal nothing is lost. The report file is there before."""
         script = self.bed.write("script.py", TALKS)
         source, sink = os.pipe()
         report = ["--report_file", self.bed.path("report.json")]

@@ -70,7 +70,7 @@ class DaemonTestCase(WarmTestCase):
         return visits[0] if visits else None
 
     def assert_warm(self, count):
-        """So many of the job that was started last; workers speak before their agent has noted them."""
+        """So many workers of the last job started warm. Workers write their lines before their agent has noted their start."""
         found = self.bed.wait(lambda: len(lines := self.bed.events.find("worker_started", self.began)) >= count and lines,
                               f"{count} workers")
         self.assertEqual([True] * count, [line.get("warm") for line in found])
@@ -291,7 +291,7 @@ class Differences(DaemonTestCase):
 
 
 class Ends(DaemonTestCase):
-    """Whoever ends, nobody is left behind, and jobs go on."""
+    """Whichever process ends, no process is left behind, and jobs go on."""
 
     def test_the_daemon_is_killed_while_a_job_runs(self):
         self.start_daemon()
@@ -422,7 +422,7 @@ class Strangers(DaemonTestCase):
         ours.close()
         self.told(f"refused: the process at the other end is user {NOBODY}'s")
         os.chmod(self.folder, 0o700)
-        self.assertEqual(0, self.ask("status").returncode)  # the twin: the same user isn't
+        self.assertEqual(0, self.ask("status").returncode)  # negative control: the same user isn't
 
     @unittest.skipUnless(os.geteuid() == 0, "only root can be another user")
     def test_another_users_daemon_is_not_asked(self):
@@ -432,7 +432,7 @@ class Strangers(DaemonTestCase):
         child = os.fork()
         if child == 0:
             os.setresuid(NOBODY, NOBODY, NOBODY)
-            listener.listen(4)  # whoever listens is who is seen at the other end
+            listener.listen(4)  # SO_PEERCRED of the other end names the process that called listen()
             os.kill(os.getpid(), signal.SIGSTOP)
             asking, _ = listener.accept()
             os._exit(1 if asking.recv(100) else 0)

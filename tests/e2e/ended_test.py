@@ -183,10 +183,10 @@ class NoRecords(EndedTestCase):
                 self.assertEqual([], os.listdir(home))
         self.assertFalse(os.path.exists("/nonexistent"))
         self.job(self.name, "exit 3", status=1)
-        self.assertEqual(1, len(self.files()), "the twin: a home that takes it")
+        self.assertEqual(1, len(self.files()), "negative control: a home that takes it")
 
     def test_a_folder_that_is_read_only(self):
-        """By a user that isn't root, for whom there is no such folder."""
+        """The agent runs as a user other than root; for root no folder is read-only."""
         os.makedirs(self.folder)
         os.chmod(self.folder, 0o500)
         prefix = []
@@ -212,7 +212,7 @@ class NoRecords(EndedTestCase):
         self.ask("--nnodes", "1", "--nproc_per_node", "none", "true", status=1)
         self.assertEqual([], self.files())
         self.ask("--nnodes", "1", "--no_python", "true")
-        self.assertEqual(1, len(self.files()), "the twin: one that does")
+        self.assertEqual(1, len(self.files()), "negative control: one that does")
 
     def test_a_node_that_waits_has_no_job(self):
         port = free_port()
@@ -281,7 +281,7 @@ class Service(EndedTestCase):
         self.assertEqual(["failed", "succeeded", "failed"], [job["outcome"] for job in self.ended("--rdzv_id", self.name)])
 
     def test_a_home_that_does_not_answer(self):
-        """As one on NFS whose server is gone: a record that is opened for ever. The job's next run ends all the same."""
+        """Stands for a home on NFS without its server: opening a record takes for ever. The job's next run ends all the same."""
         self.serve()
         self.job(self.name, "exit 3", *self.meet, status=1)
         (record,) = self.files()
@@ -292,7 +292,7 @@ class Service(EndedTestCase):
         agent = self.job(self.name, "exit 3", *self.meet, status=1)
         self.assertLess(time.monotonic() - began, 5 * SLOW)
         self.assertIn("the job failed", agent.text())
-        self.assertTrue(stat.S_ISFIFO(os.stat(path).st_mode), "the twin: it did try to read it")
+        self.assertTrue(stat.S_ISFIFO(os.stat(path).st_mode), "negative control: it did try to read it")
         os.unlink(path)
         self.job(self.name, "exit 3", *self.meet, status=1)
         self.assertEqual(1, len(self.ended()))
@@ -306,7 +306,7 @@ class Service(EndedTestCase):
             with self.subTest(words=words):
                 self.assertIn(f"job {self.name}: running", self.ask("status", *job7, *words))
                 self.assertIn("no node of the job has", self.ask("drain", "nobody", *job7, *words, status=1))
-        with self.bed.as_another_user():  # the twin: the socket isn't seen
+        with self.bed.as_another_user():  # negative control: the socket isn't seen
             os.rename(self.bed.path("theirs"), self.bed.path("moved"))
             os.mkdir(self.bed.path("theirs"))
             self.assertIn(f"no job '{self.name}' of yours runs on this machine", self.ask("status", *job7, status=1))

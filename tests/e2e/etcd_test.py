@@ -152,12 +152,12 @@ class Takeover(EtcdTestCase):
         self.end(workers, nodes)
 
     def lose(self, node, service_pid):
-        """As when the machine goes: nobody hears a last word of the agent or of its service."""
+        """Kills the agent and its service as if the machine were lost: they send no last message."""
         node.signal(signal.SIGSTOP)
         os.kill(service_pid, signal.SIGKILL)
 
     def test_of_a_node_that_is_lost(self):
-        """Nobody takes its place: the others go on without it, sooner than the lease of 5 s would tell."""
+        """No node takes the lost one's place: the others go on without it, before its lease of 5 s has expired."""
         nodes, _ = self.start_nodes(3)
         started, lost = self.serving(nodes)
         self.lose(lost, started["service_pid"])
@@ -214,7 +214,7 @@ class TwoServices(EtcdTestCase):
     DECISIONS = ("generation", "node_lost", "node_left", "round_closing", "round_closed", "verdict")
 
     def assert_ends(self, pidfd):
-        """Also of a process whose parent is stopped, and leaves it a zombie."""
+        """The process ends. It may stay a zombie, because its parent is stopped."""
         self.addCleanup(os.close, pidfd)
         self.assertTrue(wait_readable(pidfd, 20 * SLOW), "the old service still runs")
 
@@ -224,7 +224,7 @@ class TwoServices(EtcdTestCase):
                 if line.get("pid") == service_pid and line["t"] > after and line["event"] in self.DECISIONS]
 
     def test_one_that_slept_until_another_had_its_place(self):
-        """And to which a worker's failure was reported while it slept."""
+        """While the service slept, a worker's failure was reported to it."""
         nodes, workers = self.start_nodes(3, "--max_restarts", 1)
         started, sleeping = self.serving(nodes)
         left = [node for node in nodes if node is not sleeping]
@@ -256,7 +256,7 @@ class TwoServices(EtcdTestCase):
         return str([part.split("=")[0] for part in ranks.split()].index(node))
 
     def test_one_that_is_awake(self):
-        """Its lease lasts; only its key is gone. What it decides when its agents have left it, it can't write."""
+        """The service's lease lasts; only its key is gone. It can't write what it decides when its agents have left it."""
         nodes, _ = self.start_nodes(3)
         started, stopped = self.serving(nodes)
         left = [node for node in nodes if node is not stopped]
@@ -267,7 +267,7 @@ class TwoServices(EtcdTestCase):
         self.assert_ends(service)
         said = "the rendezvous service ends: another service has taken the job over"
         self.bed.wait(lambda: said in stopped.text(), "what it says", alive=left)
-        again = self.bed.workers(2, 2, alive=left)  # whose service was given up has 250 ms (R10)
+        again = self.bed.workers(2, 2, alive=left)  # the node with the deposed service has kVanishedLease to come back (R10)
         self.assertEqual([], self.said_by(started["service_pid"], deposed))
         self.finish_without(stopped, again, left)
 
@@ -308,7 +308,7 @@ class Tls(OwnEtcd):
         self.mine = [self.bed.path(name) for name in ("ca.crt", "node.crt", "node.key")]
 
     def give(self, authority, *trusted):
-        """The nodes' files from now on: of `authority`, who also trust these."""
+        """From now on the nodes' certificates are signed by `authority`, and they trust `trusted`, too."""
         certificate, key = authority.sign("node")
         texts = []
         for path in (certificate, key):
@@ -354,7 +354,7 @@ class Tls(OwnEtcd):
         self.assert_refused("does it speak TLS", *self.conf(read_timeout=6))
 
     def start_between_two(self):
-        """A job with the old CA, whose etcd trusts both."""
+        """A job with the old CA; its etcd trusts both."""
         self.start_etcd(authority=self.old, trusted=(self.new,))
         self.give(self.old)
         nodes, workers = self.start_nodes(3, *self.conf())
@@ -377,7 +377,7 @@ class Tls(OwnEtcd):
         self.end(workers, nodes)
 
     def test_twin_whose_nodes_get_theirs_too_late(self):
-        """Nobody serves until then, and the workers go on."""
+        """No service runs until then, and the workers go on."""
         nodes, workers = self.start_between_two()
         self.go_over()
         self.bed.event("service_gone", alive=nodes)
@@ -446,7 +446,7 @@ class Members(OwnEtcd):
 
 
 class Tokens(OwnEtcd):
-    """etcd forgets who a client is when it hasn't heard of it for a while."""
+    """etcd forgets a client's identity when it hasn't heard from the client for a while."""
 
     def test_one_that_is_over(self):
         self.start_etcd(options=["--auth-token-ttl", "1", "--bcrypt-cost", "4"])

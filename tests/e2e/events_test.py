@@ -12,7 +12,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 from bed import DDPRUN, PATIENCE, SLOW, BedTestCase, free_port, read_until  # noqa: E402
 
-# Of the service, not of a job.
+# Events about the service rather than a job.
 ABOUT_THE_SERVICE = {"service_listening", "status_page"}
 
 

@@ -160,7 +160,7 @@ class Facts(ReportTestCase):
         self.assertIn("limit: no core file was written", "".join(self.facts()))
 
     def test_where_the_core_is(self):
-        """The twin: with the limit lifted, the file's place is told, whatever this machine does with cores."""
+        """Negative control: with the limit lifted, the report names the core file, wherever this machine puts it."""
         if resource.getrlimit(resource.RLIMIT_CORE)[1] == 0:
             self.skipTest("this machine forbids core files")
         hard = resource.getrlimit(resource.RLIMIT_CORE)[1]

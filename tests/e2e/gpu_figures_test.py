@@ -17,12 +17,12 @@ from top_test import Terminal  # noqa: E402
 MIB = 2 ** 20
 BUSY = "memory_mib=81920;free_mib=20480;utilization=97"
 CALM = "memory_mib=81920;free_mib=81000;utilization=3"
-SLICED = "memory_mib=40960;free_mib=30720;mig=1"  # its driver doesn't tell how busy it is
+SLICED = "memory_mib=40960;free_mib=30720;mig=1"  # its driver doesn't report the utilization
 
 
 class GpuFigures(StatusTestCase):
     def start_with_gpus(self):
-        """A node with a GPU for each worker; one whose workers see the last two of three, of which one tells half."""
+        """One node has a GPU for each worker; on the other, workers see the last two of three, one without a utilization."""
         self.start_job(envs=(self.with_gpus("gpus0", BUSY, CALM),
                              self.with_gpus("gpus1", CALM, SLICED + ";uuid=GPU-bb", BUSY + ";uuid=GPU-cc",
                                             CUDA_VISIBLE_DEVICES="GPU-c,GPU-bb,2")))
@@ -30,7 +30,7 @@ class GpuFigures(StatusTestCase):
         return sorted(job["nodes"], key=lambda node: min(gpu["index"] for gpu in node["gpus"]))
 
     def wait_for_later_steps(self, job):
-        """Heartbeats go on: how far the workers are, of both nodes, is told again."""
+        """Heartbeats go on: both nodes report later steps of their workers."""
         told = [int(node["workers"][0]["step"]) for node in job["nodes"]]
         self.wait_for_job(lambda job: all(int(node["workers"][0]["step"]) > step for node, step in zip(job["nodes"], told)),
                           "later steps of both nodes")
@@ -55,7 +55,7 @@ class GpuFigures(StatusTestCase):
         self.stop()
 
     def start_with_lost_gpus(self):
-        """Of each node one is lost: of one the first, before its library was asked, of the other the second, after that."""
+        """Each node has lost a GPU: one node its first, before the library was asked, the other node its second, after that."""
         self.start_job(envs=(self.with_gpus("gpus0", BUSY + ";lost=handle", CALM),
                              self.with_gpus("gpus1", BUSY, CALM + ";lost=later")))
         return self.wait_for_job(lambda job: [len(node["gpus"]) for node in job["nodes"]] == [2, 2], "GPUs of both nodes")
@@ -114,7 +114,7 @@ class GpuFigures(StatusTestCase):
     def test_without_a_driver_or_a_gpu_its_library_is_asked_once(self):
         envs = (self.with_gpus("gpus0", "init=9"), self.with_gpus("gpus1", BUSY, CUDA_VISIBLE_DEVICES=""))
         self.start_job("--gpu_memory_wait", 0, envs=envs)  # which asks, too
-        for _ in range(3):  # heartbeats of both nodes, each of which would ask
+        for _ in range(3):  # heartbeats of both nodes; each would ask
             self.wait_for_later_steps(self.wait_until_all_told())
         self.assertEqual([[], []], [node["gpus"] for node in self.job()["nodes"]])
         for env in envs:

@@ -94,11 +94,11 @@ class GpuMemory(BedTestCase):
 
 
 class StoodStill(BedTestCase):
-    """Whoever was stopped for a while does no harm when it goes on, nor while it stands."""
+    """A process that is stopped for a while does no harm, neither while it is stopped nor when it goes on."""
 
     def test_an_agent_reads_what_came_before_it_judges(self):
-        """It is stopped while its workers are stopped, for longer than R3's 5 s, in which its keeper has done all."""
-        # It counts as lost after the lease; that ends its stop.
+        """The agent is stopped while its workers end, for longer than R3's 5 s; its keeper has done all by then."""
+        # The node counts as lost after the lease, which ends its stop.
         options = ["--nnodes", 2, "--nproc_per_node", 1, "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{free_port()}",
                    "--lease", 7, "--max_restarts", 3]
         first = self.bed.agent("first", [*options, "--rdzv_conf", "is_host=1"])
@@ -116,8 +116,8 @@ class StoodStill(BedTestCase):
         second.signal(signal.SIGSTOP)
         self.bed.event("node_lost", alive=[first])
         second.signal(signal.SIGCONT)
-        # If its agent had told of the end before it was stopped, it still starts a worker of a generation 2 that is over.
-        # The service may write its return and the generation that follows from it at one moment.
+        # An agent that reported the end before it was stopped still starts a worker of generation 2, which is over by then.
+        # The service may write the node's return and the generation that follows from it at one moment.
         joined = self.bed.event("node_joined", count=3, alive=[first, second])
         generation = self.bed.event("generation", after=joined["t"] - 0.001, alive=[first, second])["generation"]
         self.bed.finish(self.bed.workers(int(generation), 2, alive=[first, second]))

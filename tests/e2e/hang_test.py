@@ -13,7 +13,7 @@ from bed import ROOT, SLOW, SLOWNESS, BedTestCase, free_port  # noqa: E402
 from timeline import TimelineError  # noqa: E402
 
 WORKER = os.path.join(ROOT, "tests", "support", "marking_worker.py")
-# Steps of which the agent has seen the 100 that it learns from, also where it has to wait for the processor.
+# In this many steps the agent sees the 100 that it learns from, even if it has to wait for the CPU.
 LEARNED = int(200 * SLOW)
 ENDED = ("--hang_timeout", "2")
 
@@ -87,7 +87,7 @@ class Marked(HangTestCase):
         self.assertIn("kill -CONT", agent.text())
 
     def test_a_worker_that_waits_for_ever_is_named(self):
-        """It sleeps in a read of a pipe, and the other in one of a socket: which of two is right nobody can tell."""
+        """The worker sleeps in a read of a pipe, and the other one in a read of a socket: nothing shows which one is right."""
         agent = self.start(f"1@{LEARNED}=read", steps=LEARNED + 100, options=ENDED)
         hang = self.bed.event("hang", who="service", alive=[agent])
         self.assertIn("1", hang["ranks"].split(","))
@@ -95,7 +95,7 @@ class Marked(HangTestCase):
         self.assert_goes_on(agent)
 
     def test_of_those_that_cant_be_told_apart_none_is_the_cause(self):
-        """Both wait at the same step in the same place; its twin, in which one is the cause, is the stopped worker above."""
+        """Two workers wait at the same step in the same place. Negative control, with one cause: the stopped worker above."""
         agent = self.start(f"*@{LEARNED}=read", steps=LEARNED + 100, restarts=0,
                            options=("--report_file", "report.json", *ENDED))
         hang = self.bed.event("hang", who="service", alive=[agent])
@@ -107,7 +107,7 @@ class Marked(HangTestCase):
         self.assertRegex(text, r"worker rank \d \(local rank \d, pid \d+\) hangs as others do: ")
         self.assertIn("Root Cause (not known; one of the workers that hung):", text)
         self.assertIn("hung with others, none of which is known to be the cause; ddprun killed it", " ".join(text.split()))
-        # Its stacks, or how the next report has them.
+        # The report has the worker's stacks, or says how the next report can have them.
         self.assertRegex(text, r"gdb:|py-spy:|  stack     : ")
 
     def test_a_worker_that_spins_is_named_when_it_is_overdue(self):

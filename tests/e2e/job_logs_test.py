@@ -15,7 +15,7 @@ sys.path.insert(0, SUPPORT)
 
 from bed import DDPRUN, PATIENCE, SLOW, BedTestCase, free_port  # noqa: E402
 
-# Says who it is, what comes through its FIFO line by line, and on stderr that it ends. "fail" makes it fail.
+# Prints its attempt, then what comes through its FIFO, line by line, and that it ends, on stderr. "fail" makes it fail.
 WORKER = """
 import os, sys
 folder, journal, support = sys.argv[1:]
@@ -145,7 +145,7 @@ class Logs(LogsTestCase):
         self.say_until(lambda: follower.text() != "")
         self.assertNotIn("begin 0", follower.text())
         self.assertIn("[rank0]:new", follower.text())
-        # Its twins: with a longer time, and without one, the first line is there.
+        # Negative controls: with a longer time, and without one, the first line is there.
         for options in (("--since", "2h"), ()):
             self.assertEqual(["[rank0]:begin 0", "[rank0]:new 0"], self.logs("--rank", 0, *options).stdout.splitlines()[:2])
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Lines for what a user could only guess otherwise: a rank that had left before others failed, one that doesn't end, one that
-never came to the workers' store (docs/LOGS.md). Each with a healthy job, of which nothing is said."""
+never came to the workers' store (docs/LOGS.md). Each has a negative control: a healthy job without the line."""
 
 import json
 import os
@@ -55,13 +55,13 @@ class LeftBefore(BedTestCase):
 
 
     def test_twin_with_a_failure_of_its_own(self):
-        """Nobody had left, so nobody is named."""
+        """No rank had left, so none is named."""
         facts, text = self.facts(7, "fails")
         self.assertEqual([], facts, text)
         self.assertNotIn("\n  left ", text)
 
     def test_rank_of_another_node(self):
-        """Its node stopped its workers, so no failure comes from there."""
+        """The rank's node stopped its workers, so no failure comes from there."""
         port, script, report = free_port(), self.bed.write("t.py", LEAVES), self.bed.path("report.json")
         reports = [report, self.bed.path("other.json")]
         agents = [self.bed.run(f"node{node}", [*node_words(node, port), *torch_ahead(), "--report_file", reports[node], script,
@@ -172,7 +172,7 @@ class NotAtTheStore(BedTestCase):
 
 
 class NodeThatStaysAlone(BedTestCase):
-    """A step of two nodes in whose first one alone ddprun was started, as from the shell of srun --pty."""
+    """A step of two nodes. ddprun was started on the first one only, as from the shell of srun --pty."""
 
     def start(self, node):
         step = {"SLURM_JOB_ID": str(os.getpid()), "SLURM_STEP_ID": "0", "SLURM_STEP_NODELIST": "localhost,127.0.0.1",

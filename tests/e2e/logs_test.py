@@ -106,7 +106,7 @@ class Layout(LogsTestCase):
         self.assertEqual(b"[default1]:err 1\n", files["attempt_0/filtered_stderr.log"])
 
     def test_without_tee_the_filtered_file_is_empty(self):
-        """As in torchrun; and with /dev/null, where torchrun crashes, there is none."""
+        """The same as in torchrun. With /dev/null, where torchrun crashes, there is no file."""
         self.run_script(TALK, "-r", 1, "--duplicate_stdout_filters", "out", "--log_dir", self.logs)
         self.assertEqual(b"", self.files()["attempt_0/filtered_stdout.log"])
         out, _ = self.run_script(TALK, "-t", 1, "--duplicate_stdout_filters", "out", "--log_dir", "/dev/null")
@@ -253,7 +253,7 @@ class Leftovers(LogsTestCase):
         self.assertEqual([], os.listdir(self.temporary))
 
     def test_without_its_keeper_a_killed_agent_leaves_its_folders(self):
-        """The twin: it is the keeper that removes them."""
+        """Negative control: it is the keeper that removes them."""
         agent, keeper = self.start()
         agent.signal(signal.SIGSTOP)
         os.kill(keeper, signal.SIGKILL)

@@ -20,7 +20,7 @@ FAKE_DRIVER = os.path.join(os.path.dirname(os.path.dirname(DDPRUN)), "tests", "f
 L4 = ("name=NVIDIA L4;uuid=GPU-{0}-aaaa;pci=00000000:0{0}:00.0;memory_mib=23034;free_mib=22565;compute=8.9;ecc=1;corrected=2;"
       "uncorrected=0;remap_pending=0;persistence=1;mig=0")
 T4 = "name=Tesla T4;memory_mib=15360;compute=7.5"
-# Those that change what is found.
+# Variables that change what is found.
 VARIABLES = ("CUDA_", "OMP_", "NCCL_", "GLOO_", "TORCH_", "HWLOC_", "LD_LIBRARY_PATH")
 
 
@@ -99,7 +99,7 @@ class Env(MachineTestCase):
         self.assertEqual([1], machine["visible_gpus"])
         self.assertEqual((12, 5, "fp16", "plain"), tuple(machine["advice"][key] for key in (
             "batch_per_gpu", "gradient_accumulation", "mixed_precision", "method")))
-        # What a T4 doesn't tell.
+        # A T4 doesn't report its ECC mode.
         self.assertIsNone(machine["gpus"][1]["ecc"])
         text = self.ddprun(["env"], gpus=[L4.format(0), T4], env={"CUDA_VISIBLE_DEVICES": "1"}).stdout
         self.assertIn("hidden by CUDA_VISIBLE_DEVICES", text)
@@ -147,7 +147,7 @@ class Doctor(MachineTestCase):
         self.assertIn(f"pid {os.getpid()} (", finding["what"])
         self.assertEqual(f"ps -o pid,user,etime,args -p {os.getpid()}", finding["mend"][0])
         self.assertTrue(finding["mend"][1].startswith("CUDA_VISIBLE_DEVICES=0 ddprun --nproc_per_node gpu train.py"))
-        # The twins: the other GPU, and one that nobody uses.
+        # Negative controls: the other GPU, and one that nobody uses.
         self.assertNotIn("gpus_in_use", self.findings(gpus=[L4.format(0), used], env={"CUDA_VISIBLE_DEVICES": "0"}))
         self.assertNotIn("gpus_in_use", self.findings(gpus=[L4.format(0)]))
 
@@ -179,7 +179,7 @@ class Doctor(MachineTestCase):
         self.assertIn("    unset GLOO_SOCKET_IFNAME\n", result.stdout)
         self.assertIn("When communication hangs or fails: ddprun doctor --help says what to try.\n", result.stdout)
         self.assertIn("    export NCCL_DEBUG=INFO\n", self.ddprun(["doctor", "--help"]).stdout)
-        # The twin. What else this machine has is the same.
+        # Negative control. What else this machine has is the same.
         self.assertNotIn("error: GLOO_SOCKET_IFNAME=", self.ddprun(["doctor"], status=None).stdout)
 
     def test_strict_counts_warnings(self):

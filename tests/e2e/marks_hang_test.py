@@ -92,7 +92,8 @@ class Hangs(MarksHangTestCase):
 
 
 class Proofs(MarksHangTestCase):
-    """What can never go on is ended without any option. Its twins are the healthy waits of tests/python/odd_programs_test.py."""
+    """A job that can never go on is ended without any option. Negative controls: the healthy waits of
+        tests/python/odd_programs_test.py."""
 
     def proven(self, agent, evidence):
         hang = self.bed.event("hang", who="service", timeout=60 * SLOW, alive=[agent])
@@ -134,7 +135,7 @@ class NoHangs(MarksHangTestCase):
         attempts = {"all evaluate": [f"*@20=evaluate:{long}"],
                     "one evaluates and the other waits": [f"0@20=evaluate:{long}"],
                     "one saves and the other waits": [f"0@20=save:{long}"],
-                    # It is seen that the others wait for it; that it took as long before speaks for it.
+                    # The agent sees that the others wait for the worker; an evaluation that took as long before excuses it.
                     "what took long once may again": ["*@12=evaluate:4", f"0@20=evaluate:{long}"]}
         last = len(attempts) - 1
         plans = [f"{plan}#{attempt}" for attempt, its in enumerate(attempts.values()) for plan in its]

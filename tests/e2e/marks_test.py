@@ -81,7 +81,7 @@ class Counted(MarksTestCase):
             workers = self.bed.workers(generation, 1, timeout=60 * SLOW, alive=[agent])
             with self.subTest(way):
                 self.assertEqual((phase, step), (workers[0]["phase"], workers[0]["step"]))
-                if way != "late":  # of which three were counted
+                if way != "late":  # three of its steps were counted
                     self.assertEqual(phase == COUNTED, workers[0]["timed"])
             self.bed.signal_workers(workers, signal.SIGKILL if generation < len(ways) else signal.SIGUSR1)
         self.assert_status(0, agent)
@@ -127,7 +127,7 @@ class Unseen(MarksTestCase):
         self.assertEqual((self.bed.path("modules"), own), (seen["PYTHONPATH"], seen["sitecustomize"]))
 
     def test_the_thread_beside_the_training_keeps_nobody(self):
-        """It is none of threading's, a forked child doesn't wait for it, and the interpreter ends as ever."""
+        """The thread is none of threading's, a forked child doesn't wait for it, and the interpreter ends as usual."""
         script = self.bed.write("alone.py", ALONE.replace("PATIENCE", str(PATIENCE)))
         agent = self.bed.run("agent", ["--standalone", "--nproc_per_node", 2, script])
         self.assert_status(0, agent, timeout=60 * SLOW)

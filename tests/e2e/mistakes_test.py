@@ -82,7 +82,7 @@ class Mistakes(BedTestCase):
                 self.assertRegex(text, pattern)
                 return
             self.waiters += 1
-            # Who names no port has the default one, which others of this machine may use.
+            # A command without a port gets the default one, which other jobs of this machine may use.
             network = [] if "--rdzv_endpoint" in mistake.typed else private_network()
             agent = self.bed.start_process("waiting", [*network, DDPRUN, *mistake.words(port)], env=self.environment,
                                            output=self.bed.path(f"waiting-{self.waiters}.out"))
@@ -120,7 +120,7 @@ class Mistakes(BedTestCase):
                 self.check(row, 0)
 
     def check_beside_a_program(self, row):
-        """The row's command, while its port is taken: one that isn't the kernel's to give, of which the line would say more."""
+        """The row's command, while its port is taken. The port isn't an ephemeral one: the line would say more about those."""
         port, holder = silent_port()
         with holder:
             holder.listen()

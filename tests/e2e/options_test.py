@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What options, files and variables come to in a worker: its environment and its arguments."""
+"""Options, files and variables become a worker's environment and arguments."""
 
 import json
 import os
@@ -55,7 +55,7 @@ class WorkerOptions(OptionsTestCase):
         self.assertEqual([None], self.seen("NCCL_DEBUG", []))
 
     def test_deepspeeds_variables(self):
-        """As its launcher sets them, for a script that is told to use it."""
+        """Set as DeepSpeed's launcher sets them, for a script with an option that asks for DeepSpeed."""
         names = ("CROSS_RANK", "CROSS_SIZE", "LOCAL_SIZE")
         for told, values in ((["--use_deepspeed"], ["0", "1", "2"]), ([], [None] * 3)):
             worker = self.workers(["--nproc_per_node", 2], told)[1]["env"]

@@ -177,7 +177,7 @@ class WhatPreempts(PreemptTestCase):
         self.assertEqual([], self.lines("got"))
 
     def test_twin_unless_the_option_says_otherwise(self):
-        # Workers that end at once reset their peers' connections, who may die of that before their own TERM.
+        # Workers that end at once reset their peers' connections; a peer may die of that before its own TERM.
         agents = self.two("2", preempts=("--preempt_signals", "none"), plans=["term=1.5"])
         self.wait_for_step(20, agents)
         agents[0].signal(signal.SIGTERM)
@@ -204,7 +204,7 @@ class WhatPreempts(PreemptTestCase):
         self.assertEqual([], self.bed.events.find("signal"))
 
     def test_twin_without_workers_that_ask_the_end_of_a_nodes_time_is_a_plain_term(self):
-        # Whoever ends at once resets the others' connections, of which these may die before their TERM comes.
+        # Workers that end at once reset the others' connections, and the others may die before their TERM comes.
         agents, _ = self.two_until_a_nodes_time_is_over(plans=["deaf", "term=1.5"])
         self.assert_preempted(*agents)
         self.assertEqual(4, len(self.lines("got", signal=signal.SIGTERM)))
@@ -259,7 +259,7 @@ class DocumentedLines(unittest.TestCase):
         self.assertFalse(self.stop_at(8, [9], 9))
 
     def test_a_commit_of_a_later_step_does_not_stop_who_waits_at_an_earlier_one(self):
-        # It slept between its look at what is prepared and the one at what is committed.
+        # The worker slept between its look at what is prepared and the one at what is committed.
         self.assertFalse(self.stop_at(9, [9, 11], 11))
 
 

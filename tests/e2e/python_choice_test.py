@@ -39,7 +39,7 @@ class PythonChoice(BedTestCase):
         return self.bed.path(name)
 
     def prefix(self, program=None, words=(), path=(), **variables):
-        """That of the Python that ran the script."""
+        """The prefix of the Python that ran the script."""
         environment = {name: value for name, value in self.bed.environment.items()
                        if name not in ("PYTHON_EXEC", "VIRTUAL_ENV", "CONDA_PREFIX", "CONDA_DEFAULT_ENV", "PYTHONHOME")}
         environment["PATH"] = os.pathsep.join([*(os.path.join(folder, "bin") for folder in path), environment["PATH"]])
@@ -59,7 +59,7 @@ class PythonChoice(BedTestCase):
         self.assertIn(self.prefix(VIRTUAL_ENV=linked), (project, linked))
         conda = self.conda("conda")
         self.assertEqual(conda, self.prefix(CONDA_PREFIX=conda))
-        # Both: what was activated last is the first of PATH.
+        # With both, what was activated last is the first of PATH.
         both = {"VIRTUAL_ENV": project, "CONDA_PREFIX": conda}
         self.assertEqual(project, self.prefix(**both))
         self.assertEqual(project, self.prefix(**both, path=[project, conda]))
@@ -95,7 +95,7 @@ class PythonChoice(BedTestCase):
         self.assertIn(f"next : PYTHON_EXEC={project}/bin/python3 ddprun …", text)
 
     def test_python_dash_m_is_that_python(self):
-        """Of an environment that isn't activated: its own ddprun, and its interpreter for the workers."""
+        """The environment isn't activated: its own ddprun runs, with its interpreter for the workers."""
         environment = {**self.bed.environment, "PYTHONPATH": os.path.join(ROOT, "python")}
         for name in ("DDPRUN_BIN", "PYTHON_EXEC"):
             environment.pop(name, None)

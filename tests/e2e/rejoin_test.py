@@ -30,7 +30,7 @@ class RejoinTestCase(BedTestCase):
         return agent, self.bed.workers(1, nproc, alive=[agent])
 
     def ready(self, count, generation=1):
-        """So many workers of the generation have asked for its end."""
+        """Waits until so many workers of the generation have asked for its end."""
         self.bed.event("worker_can_rejoin", count=count, generation=generation)
 
     def kill(self, line):
@@ -143,7 +143,7 @@ class SeveralNodes(RejoinTestCase):
         return agents, self.bed.workers(1, count * nproc, alive=agents)
 
     def all_are_told(self, count):
-        """That their generation is over."""
+        """Waits until so many workers know that their generation is over."""
         self.bed.wait(lambda: len(self.bed.journal.find("over")) == count, f"{count} workers hear of the end")
 
     def end_all(self, agents, lines):
@@ -156,7 +156,7 @@ class SeveralNodes(RejoinTestCase):
 
 
 class OneService(SeveralNodes):
-    """It is a child of node 0's agent, which starts it again."""
+    """The service is a child of node 0's agent, which starts it again."""
 
     def start_two(self, *wishes):
         endpoint = f"127.0.0.1:{free_port()}"
@@ -193,7 +193,7 @@ class OneService(SeveralNodes):
         self.end_all(agents, second)
 
     def test_the_service_dies_while_they_train(self):
-        """It learns nothing of them, and needs nothing: they let go of what it ends."""
+        """The new service learns nothing of the waiting workers, and needs nothing: they release the generation that it ends."""
         agents, first = self.start_two()
         self.ready(4)
         self.bed.event("service_restarted", after=self.kill_service(), alive=agents)
@@ -263,7 +263,7 @@ class StandbyService(SeveralNodes):
         return {line["pid"] for line in first} & {line["pid"] for line in second}
 
     def test_the_node_that_had_the_service_is_lost(self):
-        """The job shrinks to the others, whose workers go on."""
+        """The job shrinks to the other nodes; their workers go on."""
         self.assertEqual(2, len(self.check_node_lost()))
 
     def test_twin_without_the_call_these_are_started_anew(self):

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a failed job tells its user: the first cause over all nodes, exit statuses, restarts."""
+"""What a failed job reports to its user: the first cause over all nodes, exit statuses, restarts."""
 
 import os
 import re

@@ -86,7 +86,7 @@ class StepsTestCase(ServiceTestCase):
             for rank in range(count)]
 
     def assert_nothing_restarted(self, nodes, terms=1):
-        """`terms`: those of new jobs, of which a service of its own has another in each life."""
+        """`terms`: how many terms services began with; a standalone service has another one, for new jobs, in each life."""
         for node in nodes:
             self.assert_status(0, node)
         self.bed.follower.refresh()
@@ -122,7 +122,7 @@ class CountersGoOn(StepsTestCase):
         restarts = 'ddprun_job_restarts_total{run_id="none"}'
         self.bed.wait(lambda: scrapes.last().get(restarts) == self.ROUNDS - 1, "all restarts", alive=nodes)
         self.assertEqual([], scrapes.falls())
-        # Of the last generation each node may not have reported yet; steps that are done again are rework.
+        # A node may not have reported the last generation's times; steps that are done again count as rework.
         seconds = {cause: scrapes.last()[f'ddprun_job_seconds_total{{run_id="none",cause="{cause}"}}']
                    for cause in ("training", "rework")}
         self.assertGreater(seconds["training"], 0.8 * self.STEPS * 0.005)
@@ -240,11 +240,11 @@ class DamagedRecord(ServiceTestCase):
 
 
 class WithoutService(StepsTestCase):
-    """It is away for many leases, and nothing else fails: not a step is lost."""
+    """The service is away for many leases, and nothing else fails: no step is lost."""
 
     # Seconds; a minute is promised, and tried with --all. Longer than the 10 s for which nodes wait whose workers can't go on.
     ABSENCE = float(os.environ.get("DDPRUN_TEST_ABSENCE", "12"))
-    # Of 5 ms each. Workers run as long as two questions may take that nobody answers, and what their programs take to start.
+    # Steps of 5 ms. Workers run as long as two unanswered questions may take, and their programs' start.
     STEPS = int((max(ABSENCE, 2.5 * SLOW) + 4) * 200)
 
     def setUp(self):
@@ -299,7 +299,7 @@ class WithoutService(StepsTestCase):
         self.assert_nothing_restarted(nodes)
 
     def test_stopped_and_started_again(self):
-        """A service of its own, as under systemd, whose machine is started again."""
+        """A standalone service, as under systemd, on a machine that reboots."""
         port = free_port()
         command = ["rendezvous", "--listen", f"127.0.0.1:{port}", "--state_dir", self.bed.path("state"),
                    "--event_log", self.bed.events.path]
@@ -341,7 +341,7 @@ class AnotherHost(ServiceTestCase):
                                      "--rdzv_id", "job", "--local_addr", "127.0.0.1", *options])
 
     def lose_host(self, *options):
-        """Two nodes, of which the first is killed and started again. Returns (the first, the second)."""
+        """Starts two nodes, kills the first and starts it again. Returns (the first, the second)."""
         self.port = free_port()
         host, other = (self.start_node(rank, f"node{rank}", *options) for rank in range(2))
         self.bed.workers(1, 2, alive=(host, other))
@@ -363,7 +363,7 @@ class AnotherHost(ServiceTestCase):
         self.assertEqual({0}, {line["restart_count"] for line in self.bed.journal.find("worker")})
 
     def test_takes_over_from_a_service_that_is_yet_to_end(self):
-        """As on a busy machine: it hasn't noticed yet that its agent was killed."""
+        """On a busy machine the service may not have noticed yet that its agent was killed."""
         self.port = free_port()
         options = ("--state_dir", os.path.join(self.bed.folder, "state"))
         host, other = (self.start_node(rank, f"node{rank}", *options, "--service_loss_timeout", 60 * SLOW) for rank in range(2))

@@ -23,7 +23,7 @@ class ShellLimits(BedTestCase):
     def ddprun(self, words, limit=None, status=0, before=()):
         """Runs `ddprun words…` under a limit of this shell: (name, value), or (name, (soft, hard)). Returns all that it wrote."""
         def lower():
-            # As ulimit does: the hard limit, too, which nobody may raise again.
+            # The hard limit, too, as with ulimit: it can't be raised again.
             resource.setrlimit(limit[0], limit[1] if isinstance(limit[1], tuple) else (limit[1], limit[1]))
 
         result = subprocess.run([*before, DDPRUN, *map(str, words)], stdin=subprocess.DEVNULL, stdout=subprocess.PIPE,
@@ -63,12 +63,12 @@ class FileSizes(ShellLimits):
         """Default again, in a program that doesn't ignore it by itself, as Python does."""
         words = ["--standalone", "--no_python", "sh", "-c", self.IGNORED]
         self.assertFalse(self.ignores(self.ddprun(words)))
-        # Negative control: the agent, whose child the worker's parent is, ignores it.
+        # Negative control: the agent, the parent of the worker's parent, ignores the signal.
         parent = ["--standalone", "--no_python", "sh", "-c", "grep SigIgn /proc/$(cut -d' ' -f4 /proc/$PPID/stat)/status"]
         self.assertTrue(self.ignores(self.ddprun(parent)))
 
     def test_so_has_what_a_forked_worker_starts(self):
-        """A fork of the interpreter that is ahead (--warm on), whose children get what Python restores: the same as an exec's."""
+        """Children of a worker forked from the warm interpreter (--warm on) get what Python restores, as after an exec."""
         script = self.bed.write("child.py", "import subprocess\nsubprocess.run(['grep', 'SigIgn', '/proc/self/status'])\n")
         words = ["--standalone", "--preload", "decimal", "--event_log", self.bed.path("events.jsonl"), script]
         cold, warm = (self.ddprun(["--warm", mode, *words]) for mode in ("off", "on"))
@@ -122,7 +122,7 @@ class OpenFiles(ShellLimits):
 
 
 class SystemCalls(ShellLimits):
-    """Where a filter refuses them: of an older container runtime, or as an older kernel."""
+    """A filter refuses system calls, as an older container runtime's does, or as an older kernel."""
 
     def filtered(self, refused, words, status=0):
         return self.ddprun(words, status=status, before=[sys.executable, SECCOMP, *refused, "--"])
@@ -137,7 +137,8 @@ class SystemCalls(ShellLimits):
                 self.assertEqual(2, text.count("FINAL 1"), text)
 
     def test_workers_inherit_no_descriptor(self):
-        """As torchrun's: nor if the kernel can't close them by one call (Linux 5.9, and CLOSE_RANGE_CLOEXEC 5.11)."""
+        """Workers inherit none, as with torchrun, even if the kernel can't close them by one call (Linux 5.9, and
+        CLOSE_RANGE_CLOEXEC 5.11)."""
         worker = 'for fd in 0 1 2 7 8 9 77; do [ ! -e /proc/self/fd/$fd ] || echo "HAS $fd"; done; echo FINAL'
         opened = ["bash", "-c", 'exec 8</dev/null 77</dev/null; exec "$@"', "bash"]
         for refused in ([], ["close_range=ENOSYS"], ["close_range=EPERM"], ["close_range=EINVAL"]):
@@ -148,7 +149,7 @@ class SystemCalls(ShellLimits):
                                  [line for line in text.splitlines() if line.startswith(("HAS", "FINAL"))], text)
 
     def test_the_end_of_the_service_is_seen(self):
-        """Without pidfds as with them."""
+        """The end is seen with pidfds, and without."""
         shell = ("kill -KILL $(grep -l ddprun-service /proc/[0-9]*/comm | cut -d/ -f3 | while read pid; do "
                  "[ \"$(cut -d' ' -f4 /proc/$pid/stat)\" = \"$(cut -d' ' -f4 /proc/$PPID/stat)\" ] && echo $pid; done); "
                  "[ \"$TORCHELASTIC_RESTART_COUNT\" = 1 ]")
@@ -179,13 +180,13 @@ class SystemCalls(ShellLimits):
 class TemporaryFolders(ShellLimits):
     def setUp(self):
         super().setUp()
-        # As a container has it whose root can't be written: an own view of the file systems, in which /tmp is read-only.
+        # A view of the file systems with a read-only /tmp, as in a container with a read-only root.
         self.view = ["unshare", "--user", "--map-root-user", "--mount"]
         if subprocess.run([*self.view, "true"], check=False, stderr=subprocess.DEVNULL).returncode:
             self.skipTest("this user may not make a mount namespace")
 
     def without_tmp(self, mount, cwd, status):
-        """Where all folders for temporary files are file systems of their own, made and left so by `mount`."""
+        """Runs ddprun where each folder for temporary files is a file system of its own, made by `mount`."""
         mounts = f'for dir in /tmp /var/tmp /usr/tmp; do [ ! -d $dir ] || {{ {mount}; }}; done; cd "$0" && exec "$@"'
         work = os.path.join(os.path.expanduser("~"), ".cache")
         os.makedirs(work, exist_ok=True)

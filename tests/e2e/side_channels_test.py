@@ -267,7 +267,7 @@ class RunPath(BedTestCase):
         self.bed.signal_workers(workers[1:], signal.SIGUSR2)
         # The other's end lets it go, and the agent ends it for that: which of the two is sooner is open.
         self.assertIn(self.bed.event("worker_exit", local_rank=0, alive=[agent])["signal"], (0, signal.SIGTERM))
-        # And a killed one's: who waits in the next generation waits for its own peers.
+        # The same with a killed worker: the other one, in the next generation, waits for its own peers.
         workers = self.bed.workers(2, 2, alive=[agent])
         self.bed.finish(workers[1:])
         self.bed.event("worker_finished", local_rank=1, alive=[agent])
@@ -276,7 +276,7 @@ class RunPath(BedTestCase):
         self.assertIn("exitcode  : -9", agent.text().split("Root Cause")[-1])
 
     def test_a_workers_child_is_not_held(self):
-        """Its parent may wait for it: both would wait for ever."""
+        """The child's parent may wait for it: the two would wait for ever."""
         script = self.bed.write("forks.py", "import os\nchild = os.fork()\nif child: os.waitpid(child, 0)\n")
         agent = self.job("forks", "--run_path", script=script)
         self.assert_status(0, agent)

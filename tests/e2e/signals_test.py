@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Ctrl-C and SIGTERM in every state of a job: who ends, how fast, with which status."""
+"""Ctrl-C and SIGTERM in every state of a job: which processes end, how fast, with which status."""
 
 import os
 import signal
@@ -63,7 +63,7 @@ class Signals(BedTestCase):
         workers = self.bed.workers(1, 1, alive=[agent])
         agent.signal(signal.SIGTERM)
         self.bed.event("stop_begin", generation=1, alive=[agent])
-        # The twin: the worker ignores the first, so without a second one the agent waits.
+        # Negative control: the worker ignores the first, so without a second one the agent waits.
         os.kill(workers[0]["pid"], 0)
         self.assertFalse(agent.ended())
         self.ends(agent, signal.SIGINT, 1)  # the same one counts only after a quarter of a second

@@ -89,11 +89,11 @@ class TwoServices(StateDirTestCase):
         return database
 
     def test_a_lock_that_outlives_its_machine_is_waited_for(self):
-        """As NFS has it, whose server knows only after a lease that a machine is gone."""
+        """As with NFS: the server knows only after a lease that a machine is gone."""
         held = self.lock("another-machine")
         agent = self.start()
         said = "belongs to another service that runs (process 1 on another-machine)"
-        self.bed.wait(lambda: said in agent.text() and "waiting for it, 2m at most" in agent.text(), "what the user is told",
+        self.bed.wait(lambda: said in agent.text() and "waiting for it, 2m at most" in agent.text(), "the line for the user",
                       alive=[agent])
         held.close()
         self.bed.finish(self.bed.workers(1, 1, alive=[agent]))
@@ -107,12 +107,12 @@ class TwoServices(StateDirTestCase):
                       agent.text())
 
     def test_who_was_taken_over_ends(self):
-        """Where locks don't hold between machines, who comes later has the job."""
+        """Where locks don't hold between machines, the later service has the job."""
         agent = self.start()
         worker = self.bed.workers(1, 1, alive=[agent])
         taken = self.bed.write("holder", "process 1 on another-machine\n1\n")
         os.rename(taken, self.file + ".holder")
-        self.bed.signal_workers(worker, signal.SIGKILL)  # whose restart is to be recorded
+        self.bed.signal_workers(worker, signal.SIGKILL)  # its restart must be recorded
         self.assert_status(1, agent)
         self.assertIn("the rendezvous service, a child of this agent, lost the job: another service has it", agent.text())
         self.bed.follower.refresh()

@@ -59,7 +59,7 @@ class StatusTestCase(BedTestCase):
         return next(iter(json.loads(self.get("api/v1/status")[0])["jobs"]), None)
 
     def wait_for_job(self, condition, what):
-        """The job as the page sees it, once the condition holds of it: agents tell once a second how far they are."""
+        """The job as the page sees it, once the condition holds of it: agents report once a second how far they are."""
         def shown():
             job = self.job()
             return job if job is not None and condition(job) else None
@@ -137,7 +137,7 @@ class ServicesPage(StatusTestCase):
         self.stop()
 
     def test_a_page_that_is_opened_late_has_curves(self):
-        """Nobody asks for the status meanwhile."""
+        """No client asks for the status meanwhile."""
         self.start_job()
         self.wait_for_step(100)
         curves = self.wait_for_rates(2)
@@ -331,7 +331,7 @@ class InABrowser(StatusTestCase):
 
     @unittest.skipIf(CHROMIUM is None, "chromium is not installed")
     def test_an_address_with_the_password_in_it(self):
-        """http://user:password@host: fetch() refuses to be told one, and the page was empty."""
+        """http://user:password@host: fetch() refuses a URL with a password, and the page was empty."""
         secret = self.bed.write("password", "geheim\n", mode=0o600)
         self.start_job("--status_page_token_file", secret)
         self.wait_for_step(100)
@@ -366,7 +366,7 @@ class StatusCommand(StatusTestCase):
 
 
 class JobsOfThisMachine(BedTestCase):
-    """Jobs of one node have no address, but a unix socket: who started them finds them without one."""
+    """Jobs of one node have no address, but a unix socket: their user's commands find them without an address."""
 
     def run_command(self, *arguments, status=0):
         result = subprocess.run([DDPRUN, *map(str, arguments)], env=self.bed.environment, capture_output=True, text=True,
@@ -415,7 +415,7 @@ class JobsOfThisMachine(BedTestCase):
                       self.run_command("status", "--rdzv_id", ids["second"], status=1))
 
     def test_a_job_at_an_address_counts_beside_one_on_a_socket(self):
-        """It used to be overlooked, and a bare stop ended the other one."""
+        """A job at an address used to be overlooked, and a bare stop ended the other job."""
         port = free_port()
         first = self.start("first")
         name = f"second-{self.bed.tag}"  # no other run on this machine has that name

@@ -50,7 +50,7 @@ class OneGeneration(StoreTestCase):
         self.assertEqual(["all"] * 2, [line["operations"] for line in lines])
 
     def test_every_operation_as_torchs_own_server_does_them(self):
-        """The twin: the same checks hold when worker rank 0 hosts (check 52)."""
+        """Negative control: the same checks hold when worker rank 0 hosts (check 52)."""
         self.assert_ended_well(self.torch("agent", ["--nproc_per_node", 2, *torch_ahead()], "store",
                                           env={"TORCH_DISABLE_SHARE_RDZV_TCP_STORE": "1"}))
         self.assertEqual(["False"] * 2, [line["agent_store"] for line in self.bed.workers(1, 2)])

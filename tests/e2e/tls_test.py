@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Jobs whose nodes show each other certificates (--tls_dir), and who has none or another one."""
+"""Jobs whose nodes show each other certificates (--tls_dir), and peers without one or with another CA's."""
 
 import os
 import shutil
@@ -89,7 +89,7 @@ class Jobs(TlsTestCase):
         self.end_well(agents, workers)
 
     def test_one_whose_certificate_the_service_does_not_know(self):
-        """It knows the service's CA, not the other way round."""
+        """The client knows the service's CA, but the service doesn't know the client's."""
         tls = self.certs("tls")
         agents, workers = self.two_nodes("--tls_dir", tls)
         other = self.certs("other")
@@ -114,7 +114,7 @@ class Jobs(TlsTestCase):
         self.end_well(agents, workers)
 
     def test_certificates_are_read_again(self):
-        """From one CA to another under a running job: who knows only the new one is let in, without a restart."""
+        """From one CA to another under a running job: a client that knows only the new one is let in, without a restart."""
         tls = self.certs("tls")
         agents = [self.node("node0", "--tls_dir", tls, nnodes="1:2", host=True)]
         first = self.bed.workers(1, 1, alive=agents)
@@ -175,7 +175,7 @@ class Doors(TlsTestCase):
         host, port = self.endpoint.split(":")
         question = hostile.call(hostile.RENDEZVOUS + "GetStatus", b"")
         answer = hostile.converse((host, int(port)), question, hostile.tls(tls))
-        self.assertIn(b"application/grpc", answer, "the twin: a member's")
+        self.assertIn(b"application/grpc", answer, "negative control: a member's")
         shutil.copytree(tls, self.bed.path("stranger"))
         sign(self.bed, "stranger", 1, "subjectAltName=DNS:printer", "extendedKeyUsage=serverAuth,clientAuth")
         answer = hostile.converse((host, int(port)), question, hostile.tls(self.bed.path("stranger")))

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""`ddprun top` on a terminal (docs/STATUS.md): what it draws, its keys, and that it leaves the terminal as it was. And who
-holds up a job, in all that shows one."""
+"""`ddprun top` on a terminal (docs/STATUS.md): what it draws, its keys, and that it leaves the terminal as it was. And
+the rank that holds up a job, in every command that shows a job."""
 
 import os
 import signal
@@ -96,7 +96,7 @@ class Top(StatusTestCase):
         terminal = self.top(columns=60)
         # On a busy machine others may lag for a moment, too.
         screen = terminal.wait(lambda lines: lines[4].startswith("slowest: rank 3 on ") and " behind " in lines[9]
-                               and " behind " not in "".join(lines[6:9]), "who alone is slowest")
+                               and " behind " not in "".join(lines[6:9]), "the only slow rank")
         self.assertRegex(screen[4], r", \d+ steps behind")
         self.assertRegex(screen[9], r"^ +3  \S+ +behind +\d+ +\d+ ")
         self.assertTrue(all(len(line) <= 60 for line in screen), screen)

@@ -63,7 +63,7 @@ class Waiting(BedTestCase):
         return host, self.bed.run("other", ["--rdzv_conf", "is_host=0", *words]), workers
 
     def test_a_spare_says_that_it_ran_nothing(self):
-        """Its status is 0: a second launch of the same command looks as if it had trained."""
+        """The spare's status is 0: without the line, a second launch of the same command would look as if it had trained."""
         host, spare, workers = self.pair("1:1")
         self.bed.event("standby", spare="true", alive=[host, spare])
         self.bed.finish(workers)

@@ -19,7 +19,7 @@ import ctypes
 libc = ctypes.CDLL(None)
 libc.pthread_create(ctypes.byref(ctypes.c_ulong()), None, ctypes.cast(libc.pause, ctypes.c_void_p), None)
 """
-# A worker that says how far it is, and crashes in the generations that it is told.
+# Reports how far it is, and crashes in the generations that its arguments name.
 CRASHING = TRAINING.replace("signal.sigwait", """
 if dist.get_rank() == 1 and os.environ["DDPRUN_GENERATION"] in sys.argv[2:]:
     os.kill(os.getpid(), signal.SIGSEGV)

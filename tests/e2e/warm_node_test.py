@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What the interpreter that is kept ready costs a node, what is told of it, whom it serves, and that it bears all kills."""
+"""What the warm interpreter costs a node, what is reported of it, which workers it starts, and that it survives all kills."""
 
 import json
 import os
@@ -108,7 +108,7 @@ class Idle(WarmTestCase):
 
 
 class Seen(WarmTestCase):
-    """How workers started is told to those who watch."""
+    """Status, events and metrics report how workers were started."""
 
     def status(self, *options):
         return subprocess.run([DDPRUN, "status", "--rdzv_endpoint", f"127.0.0.1:{self.port}", *options],
@@ -212,13 +212,13 @@ class Spare(WarmTestCase):
 
 
 class WhenMemoryIsShort(WarmTestCase):
-    """The last one by its name: the kernel tells of the pressure for some seconds more."""
+    """The last one by its name: the kernel reports the pressure for some more seconds."""
 
     LIMIT = int(400 * SLOWNESS) << 20
 
     def setUp(self):
         if not os.access(MemoryPressure.FILE, os.W_OK):
-            self.skipTest("this kernel tells nobody that memory is short (/proc/pressure/memory)")
+            self.skipTest("this kernel doesn't report memory pressure (/proc/pressure/memory)")
         super().setUp()
 
     def cgroup(self, name, limit):
@@ -246,7 +246,7 @@ class WhenMemoryIsShort(WarmTestCase):
         parked = os.pidfd_open(self.parked())
         self.addCleanup(os.close, parked)
         self.assertFalse(select.select([parked], [], [], 0)[0])
-        # It is these that make the difference: until now it stayed.
+        # The two processes make the difference: until now the interpreter stayed.
         end = self.thrash(cgroup, own=int(0.85 * self.LIMIT) - cgroup.held())
         self.assertIn("/proc/pressure/memory", self.bed.event("warm_short", alive=[agent])["why"])
         self.assertTrue(select.select([parked], [], [], 5 * SLOW)[0])

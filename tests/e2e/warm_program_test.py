@@ -21,7 +21,7 @@ from warm_case import KilledAtRandom, WarmTestCase  # noqa: E402
 SEED = drawn_seed()
 KILLS = 1000 if os.environ.get("DDPRUN_TEST_WHOLE") == "1" else 30
 WORKER = os.path.join(os.path.dirname(DDPRUN), "..", "tests", "rejoin_worker")
-# Of one worker, or of one generation.
+# Variables of one worker, or of one generation.
 OWN = ("DDPRUN_AGENT", "DDPRUN_GENERATION", "DDPRUN_PROGRESS", "DDPRUN_WORKER_TAG", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE",
        "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID")
 
@@ -87,7 +87,7 @@ class Restarts(ProgramTestCase):
         self.end(agent, workers)
 
     def test_twin_that_is_cold(self):
-        """Nobody has asked for it, and no survivors would wait."""
+        """No option asks for it, and no survivors would wait."""
         agent = self.start("parks", "plain", warm=())
         workers = self.restart(agent, 1, 2)
         self.assertEqual([None, None], self.starts(2))
@@ -114,7 +114,7 @@ class Restarts(ProgramTestCase):
 
     def test_it_is_so_by_itself_where_survivors_go_on(self):
         agent = self.start_ready(warm=())
-        # Nobody had said that the program can, until the first one did, which may be before the second starts.
+        # The first worker to start says that the program can be forked, perhaps before the second one starts.
         self.assertNotIn(True, self.starts(1))
         first = self.bed.workers(1, 2, alive=[agent])
         self.bed.event("worker_can_rejoin", count=2, alive=[agent])
@@ -153,7 +153,7 @@ class Restarts(ProgramTestCase):
 
 
 class Sameness(ProgramTestCase):
-    """A worker can't tell how it was started."""
+    """Nothing in a worker shows how it was started."""
 
     def observe(self, *options, warm=()):
         before = len(self.bed.journal.find("worker"))

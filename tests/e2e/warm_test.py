@@ -86,7 +86,7 @@ class Preloaded(WarmTestCase):
 
 
 class Refusals(WarmTestCase):
-    """Modules that can't be imported before it is known who imports them."""
+    """Modules that can't be imported before the importing process is known."""
 
     def check(self, text, why):
         self.module("spoilt", text)
@@ -111,7 +111,7 @@ class Refusals(WarmTestCase):
 
 
     def test_a_package_of_many_modules_that_reads_the_rank(self):
-        """As Lightning is: no module of it can be imported without it."""
+        """Stands for Lightning: no module of the package can be imported without it."""
         os.makedirs(self.bed.path("modules/package"))
         self.module("package/__init__", "import os\nRANK = os.environ.get('RANK')\n")
         names = [f"package.part{number}" for number in range(20)]  # more than may be refused one after the other
@@ -207,7 +207,8 @@ class Learned(WarmTestCase):
         with open(os.path.join(folder, name), encoding="utf-8") as file:
             lines = file.read().splitlines()
         self.assertIn("module torch.nn.parallel", lines)
-        # Of an installation that PYTHONPATH names, as a cluster does, and in the script's folder, as a .venv is; the user's own.
+        # PYTHONPATH names the installation of `elsewhere`, as on a cluster, in the script's folder, as a .venv is; `mine` is the
+        # user's own.
         self.assertIn("module elsewhere", lines)
         self.assertNotIn("module mine", lines)
         self.assertIn("set WARM_TEST_SAME=same", lines)

@@ -34,7 +34,7 @@ bool FuzzAdvice(absl::string_view bytes) {
     DDPRUN_CHECK(std::find(names.begin(), names.end(), advice->rule) != names.end(), advice->rule);
     DDPRUN_CHECK(!absl::StrContains(advice->next, "\n"), advice->next);
     DDPRUN_CHECK(!absl::StrContains(advice->text, "${"), advice->text);
-    // Of the rules' own, some have "$(ulimit": none has a backquote.
+    // The rules' own commands may have "$(ulimit", but none has a backquote.
     DDPRUN_CHECK(!absl::StrContains(advice->next, "`"), advice->next);
   }
   const absl::StatusOr<Advisor> rules = Advisor::Read(std::string(bytes));

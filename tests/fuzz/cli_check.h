@@ -9,7 +9,7 @@
 
 namespace ddprun::launcher {
 
-// What a command line came to.
+// The result of a command line.
 enum class CliOutcome { kPlan, kService, kText, kError };
 
 // Parses a command line and checks what every result keeps: errors are one printable line with
@@ -18,7 +18,7 @@ enum class CliOutcome { kPlan, kService, kText, kError };
 CliOutcome ParseAnything(const std::vector<std::string>& arguments,
                          const std::map<std::string, std::string>& variables);
 
-// The same for bytes: words divided by NUL; a first word with '=' is a variable.
+// Parses bytes in the same way: words divided by NUL; a first word with '=' is a variable.
 CliOutcome ParseBytes(absl::string_view bytes);
 
 }  // namespace ddprun::launcher

@@ -144,7 +144,7 @@ TEST(ConfigSmoke, DamagedFiles) {
 TEST(ConfigSmoke, Bytes) {
   EXPECT_EQ(ParseConfigBytes("nnodes: 2"), CliOutcome::kPlan);
   EXPECT_EQ(ParseConfigBytes("nnode: 2"), CliOutcome::kError);
-  // Whose error has words of ours, and lines that would be two.
+  // The value has the words of another error, and a newline: the message must still be one line.
   EXPECT_EQ(ParseConfigBytes("nnodes: the script to run is missing\n"), CliOutcome::kError);
 }
 

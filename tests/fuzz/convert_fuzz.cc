@@ -45,7 +45,7 @@ bool Convert(absl::string_view bytes) {
 }  // namespace
 
 int ConvertBytes(absl::string_view bytes) {
-  const google::protobuf::LogSilencer silencer;  // it tells of each bad UTF-8
+  const google::protobuf::LogSilencer silencer;  // protobuf logs each invalid UTF-8
   return (Convert<v1::AgentMessage>(bytes) ? 1 : 0) + (Convert<v1::ServiceMessage>(bytes) ? 1 : 0);
 }
 
@@ -141,7 +141,7 @@ void DamageField(Rng* rng, google::protobuf::Message* message) {
     case Field::CPPTYPE_STRING:
       return reflection->SetString(message, field, InterestingText(rng));
     case Field::CPPTYPE_DOUBLE:
-      // Its bits: infinities and what isn't a number are among them.
+      // Random bits: infinities and NaN are among them.
       return reflection->SetDouble(message, field, std::bit_cast<double>(InterestingNumber(rng)));
     case Field::CPPTYPE_INT32:
     case Field::CPPTYPE_INT64:
@@ -163,7 +163,7 @@ TEST(ConvertSmoke, DamagedBytes) {
     for (uint64_t i = rng.Below(4); i < 4; ++i) DamageBytes(&rng, corpus, &bytes);
     taken += ConvertBytes(bytes);
   }
-  // Neither everything nor nothing: the run reached both sides of the checks.
+  // Some inputs are taken and some refused: the run reached both sides of the checks.
   EXPECT_GT(taken, kRounds / 100);
   EXPECT_LT(taken, kRounds * 9 / 10);
 }

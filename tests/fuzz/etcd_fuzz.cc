@@ -83,7 +83,7 @@ bool ReadRecordBytes(absl::string_view bytes) {
 }  // namespace
 
 bool ReadEtcdAnswer(absl::string_view bytes) {
-  const google::protobuf::LogSilencer silencer;  // it tells of each bad UTF-8
+  const google::protobuf::LogSilencer silencer;  // protobuf logs each invalid UTF-8
   return absl::ConsumePrefix(&bytes, "r") ? ReadRecordBytes(bytes) : ReadLeaderBytes(bytes);
 }
 
@@ -137,7 +137,7 @@ TEST(EtcdSmoke, LeadersOfPieces) {
   EXPECT_LT(taken, kRounds * 9 / 10);
 }
 
-// Whoever writes the key may write any time.
+// Anybody with write access to the key may write any time.
 TEST(EtcdSmoke, ARecordOfATimeThatCannotBe) {
   Rng rng(kSeed);
   v1::StoredRecord stored;
@@ -162,7 +162,7 @@ TEST(EtcdSmoke, RecordsAtTheEdgesOfTheirRanges) {
     for (uint64_t i = rng.Below(3); i > 0; --i) Damage(&rng, stored.mutable_record());
     taken += ReadEtcdAnswer("r" + stored.SerializeAsString()) ? 1 : 0;
   }
-  // Neither everything nor nothing: the run reached both sides of the checks.
+  // Some inputs are taken and some refused: the run reached both sides of the checks.
   EXPECT_GT(taken, kRounds / 20);
   EXPECT_LT(taken, kRounds * 9 / 10);
 }

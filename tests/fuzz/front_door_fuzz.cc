@@ -30,10 +30,11 @@ struct FrontDoorFuzzResult {
   uint64_t peers = 0;  // names that were read
 };
 
-// Plays the bytes as connections that come, end, say who they are and find no descriptor, into the
-// keeper of the service's door. A stranger who was let in stays until it is ripe; who comes when
-// there is a place, or somebody ripe, gets in; bounds hold. Some bytes are read as gRPC's name of a
-// peer, and as the first ones of a connection to a port with TLS.
+// Plays the bytes as connections that come, end, authenticate and find no descriptor, into the
+// connection limiter of the service's port. An unauthenticated peer that was admitted stays until
+// it is evictable; a new one is admitted if there is a place, or an evictable peer; the bounds
+// hold. Some bytes are read as gRPC's name of a peer, and as the first ones of a connection to a
+// port with TLS.
 FrontDoorFuzzResult FuzzFrontDoor(const uint8_t* data, size_t size);
 
 namespace {
@@ -116,7 +117,7 @@ class Player {
 
   void Evict(ConnectionId id, bool for_own) {
     const auto found = strangers_.find(id);
-    if (found == strangers_.end()) return Fail("who is evicted isn't there");
+    if (found == strangers_.end()) return Fail("an evicted connection isn't there");
     if (!IsRipe(found->second, for_own)) Fail("a stranger is evicted before it is ripe");
     strangers_.erase(found);
     ++result_.evicted;
@@ -131,7 +132,7 @@ class Player {
   void RunOut() {
     const bool any_ripe = AnyRipe(nullptr);
     const std::optional<ConnectionId> evicted = keeper_.OutOfDescriptors(now_);
-    if (evicted.has_value() != any_ripe) Fail("who is ripe makes room");
+    if (evicted.has_value() != any_ripe) Fail("without descriptors, one that is ripe makes room");
     if (evicted.has_value()) Evict(*evicted, false);
     if (keeper_.NextAccept() <= now_) Fail("it accepts at once without descriptors");
   }
@@ -144,7 +145,7 @@ class Player {
     const std::optional<PeerAddress> peer = ParsePeer(name);
     if (!peer.has_value()) {
       if (is_local && name != "inproc" && !absl::StartsWith(name, "unix:")) {
-        Fail("nobody knows who it is, but it counts as local");
+        Fail("a peer without a known address counts as local");
       }
       return;
     }
@@ -153,14 +154,14 @@ class Player {
       return Fail("no address has such a size");
     if (ParsePeer(PeerText(*peer)) != peer) Fail(absl::StrCat(name, " is read back otherwise"));
     if (IsLocalPeer(PeerText(*peer)) != is_local) Fail(absl::StrCat(name, " is local or isn't"));
-    if (AddressGroup(*peer).empty()) Fail("who shares a bound has a name");
+    if (AddressGroup(*peer).empty()) Fail("an address group has no name");
   }
 
   void HearFirst() {
     const std::string first = bytes_.Text(1 + bytes_.Below(8));
     if (first.empty()) return;
     const std::string answer = AnswerWithoutTls(first);
-    if (answer.empty() != (first.front() == kHandshake)) Fail("a handshake is told from the rest");
+    if (answer.empty() != (first.front() == kHandshake)) Fail("all but a handshake is answered");
     if (!answer.empty() && !absl::StartsWith(answer, "HTTP/1.1 426 ")) Fail("an answer is HTTP");
     const bool is_grpc = first.front() == kHandshake ||
                          absl::ascii_isprint(static_cast<unsigned char>(first.front()));

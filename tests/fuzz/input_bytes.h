@@ -13,7 +13,7 @@ class InputBytes {
  public:
   InputBytes(const uint8_t* data, size_t size) : data_(data), size_(size) {}
   bool empty() const { return size_ == 0; }
-  // Zeros after the end.
+  // Returns zeros after the end.
   uint8_t Next() {
     if (size_ == 0) return 0;
     --size_;

@@ -19,7 +19,7 @@ namespace ddprun::rendezvous {
 bool ReadRecord(absl::string_view bytes);
 
 bool ReadRecord(absl::string_view bytes) {
-  const google::protobuf::LogSilencer silencer;  // it tells of each bad UTF-8
+  const google::protobuf::LogSilencer silencer;  // protobuf logs each invalid UTF-8
   v1::JobRecord proto;
   if (!proto.ParseFromArray(bytes.data(), static_cast<int>(bytes.size()))) return false;
   const absl::StatusOr<JobRecord> record = FromProto(proto);
@@ -123,7 +123,7 @@ TEST(JournalSmoke, FieldsAtTheEdgesOfTheirRanges) {
     for (uint64_t i = rng.Below(3); i < 3; ++i) DamageField(&rng, &proto);
     taken += ReadRecord(proto.SerializeAsString()) ? 1 : 0;
   }
-  // Neither everything nor nothing: the run reached both sides of the checks.
+  // Some inputs are taken and some refused: the run reached both sides of the checks.
   EXPECT_GT(taken, kRounds / 20);
   EXPECT_LT(taken, kRounds * 9 / 10);
 }

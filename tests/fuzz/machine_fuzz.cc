@@ -42,7 +42,7 @@ MachineFacts FactsOf(const std::vector<std::string>& parts) {
   return facts;
 }
 
-// As the report of another node.
+// Reads the bytes as the report of another node.
 void CheckReport(absl::string_view bytes) {
   if (const auto found = ReadFindings(bytes); found.ok()) {
     DDPRUN_CHECK(!NodesDoctorText({*found}, "").empty(), "no text");

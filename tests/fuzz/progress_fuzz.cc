@@ -198,11 +198,12 @@ class Player {
       const bool is_watched =
           settings_.watch_marks || settings_.hang_timeout > absl::ZeroDuration();
       if (!is_watched) Fail("a worker is suspect that nobody watches");
-      if (!started_[rank] && !detector_.marked(rank)) Fail("who hasn't started is suspect");
+      if (!started_[rank] && !detector_.marked(rank))
+        Fail("a worker that hasn't started is suspect");
     }
   }
 
-  // All the time, and no more than that, is booked.
+  // Checks that all the time is booked, and no more than that.
   void CheckBook() {
     const rendezvous::NodeTime time = book_.Read(now_);
     const absl::Duration all = std::min(now_, closed_) - (Instant() + kStart);

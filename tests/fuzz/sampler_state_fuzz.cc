@@ -81,7 +81,7 @@ TEST(SamplerStateSmoke, RandomNumbers) {
   int good = 0;
   for (int round = 0; round < kStateRounds; ++round)
     good += ReadSamplerStateBytes(RandomState(rng));
-  // Both sides of the reader were reached.
+  // Some inputs are taken and some refused: the run reached both sides of the reader.
   EXPECT_GT(good, kStateRounds / 1000);
   EXPECT_LT(good, kStateRounds / 2);
 }

@@ -15,7 +15,7 @@
 
 namespace ddprun::launcher {
 
-// What the bytes came to.
+// The result of one input.
 struct SideChannelsFuzzResult {
   bool is_timer_request = false;
   bool is_answered = false;  // as a health check

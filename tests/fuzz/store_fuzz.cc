@@ -117,7 +117,7 @@ class Run {
 }  // namespace
 
 StoreFuzzResult FuzzStore(absl::string_view bytes) {
-  google::protobuf::SetLogHandler(nullptr);  // tells of each string that is no UTF-8
+  google::protobuf::SetLogHandler(nullptr);  // protobuf logs each invalid UTF-8
   return Run().Of(bytes);
 }
 

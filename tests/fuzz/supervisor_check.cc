@@ -49,7 +49,7 @@ class Player {
   }
 
  private:
-  // Its workers are there until it is empty.
+  // The agent's workers: `is_there` from their start until the group is empty.
   struct Group {
     Generation generation;
     bool is_there = false;
@@ -325,7 +325,7 @@ class Player {
     }
   }
 
-  // Of a group that is swept; or of one that isn't, which nobody should believe.
+  // The end of a group that is swept, or of one that isn't: the agent must not believe the latter.
   void Empty() {
     GroupEmpty empty{.generation = AboutGeneration(),
                      .master_port = bytes_.Next() * 256U,
@@ -354,7 +354,7 @@ class Player {
     }
   }
 
-  // Everything around it ends, as a shell sees it: so must the agent.
+  // Ends everything around the agent, as a shell sees it: so must the agent end.
   void EndAll() {
     if (!exited_) Step(SignalReceived{SIGTERM});
     for (int i = 0; i < kTimersToEnd && !exited_ && result_.problem.empty(); ++i) {
@@ -367,7 +367,7 @@ class Player {
       if (supervisor_->NextDeadline().is_infinite()) CloseStream(/*will_retry=*/false);
       AdvanceToDeadline();
     }
-    if (!exited_) Fail("an agent that is told to end doesn't: " + supervisor_->DebugString());
+    if (!exited_) Fail("an agent that was asked to end doesn't: " + supervisor_->DebugString());
   }
 
   // ------------------------------------------------------------- what comes of it
@@ -464,7 +464,8 @@ class Player {
     exited_ = true;
     if (effect.status < 0 || effect.status > 255) Fail("no exit status");
     if (group_.is_there && !group_.swept) Fail("an agent ends before its workers");
-    if (!group_.is_there && !group_.spared.empty()) Fail("an agent ends before who was kept");
+    if (!group_.is_there && !group_.spared.empty())
+      Fail("an agent ends before the workers that it kept");
   }
 
   InputBytes& bytes_;
@@ -477,7 +478,7 @@ class Player {
   bool may_open_ = true;
   bool finishing_ = false;
   uint64_t sent_on_stream_ = 0;
-  uint64_t last_sequence_ = 0;  // that was sent, or is told to be processed
+  uint64_t last_sequence_ = 0;  // sent, or confirmed as processed
   Group group_;
   Generation stores_ended_;
   bool keeper_died_ = false;

@@ -18,7 +18,7 @@ struct SupervisorFuzzResult {
 // Plays the bytes as events into an agent's core: a shell that keeps its contract, workers that do
 // what they like, a keeper that now and then speaks of others' workers, and a service that says
 // anything the wire lets through. After each step the invariants hold, and the effects are such as
-// a shell can carry out and the service takes. In the end the agent is told to end, and does.
+// a shell can carry out and the service takes. In the end the agent is asked to end, and does.
 SupervisorFuzzResult FuzzSupervisor(const uint8_t* data, size_t size);
 
 }  // namespace ddprun::launcher

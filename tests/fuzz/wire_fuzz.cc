@@ -34,10 +34,10 @@ struct WireFuzzResult {
 };
 
 // Plays bytes into a real service over its wire: streams of messages and calls, whole, damaged and
-// raw. The first byte says whether it is a stranger who speaks, or members with the token. To the
-// service they are on another machine. A stranger is never welcomed, hears nothing, and changes
-// nothing of a job that is there; members may break what is theirs. Whatever is said, every stream
-// and call ends, and the service answers and holds little.
+// raw. The first byte chooses between an unauthenticated peer and members with the token; to the
+// service both are on another machine. An unauthenticated peer is never welcomed, learns nothing,
+// and changes nothing of a job that is there; members may break what is theirs. Whatever is sent,
+// every stream and call ends, and the service answers and holds little.
 class WireFuzz {
  public:
   explicit WireFuzz(std::string token = "the token of this service, which nobody guesses");
@@ -58,8 +58,8 @@ constexpr size_t kAgents = 4;
 constexpr size_t kRawMax = 200;
 // Kinds of refusals are ours, so they are few.
 constexpr size_t kRefusalKindsMax = 40;
-// What the service may hold of members that have broken off, until it is begun anew: with many jobs
-// it tells a status that is up to half a second old.
+// How many jobs the service may hold before the world starts it anew. A job stays when its members
+// have broken off, and with many jobs a status is up to half a second old.
 constexpr int kJobsHeldMost = 24;
 
 const char* const kMethods[] = {"GetStatus", "StopJob", "DrainNode", "WatchEvents", "Attend", "No"};
@@ -86,7 +86,7 @@ class Player {
     for (size_t i = bytes_.Below(most + 1); i > 0; --i) DamageMessage(&bytes_, message);
   }
 
-  // One of each kind; the Join is the first.
+  // Returns one message of each kind; the Join is the first.
   static const std::vector<AgentMessage>& Samples() {
     static const auto* const kSamples = new std::vector<AgentMessage>(SampleAgentMessages());
     return *kSamples;
@@ -135,7 +135,7 @@ class Player {
   WireFuzzResult result_;
 };
 
-// Knows all but the token.
+// An unauthenticated peer: it knows all but the token.
 class Stranger final : public Player {
  public:
   using Player::Player;
@@ -178,7 +178,7 @@ class Stranger final : public Player {
     return message.SerializeAsString();
   }
 
-  // Whatever it says first, it is refused.
+  // Whatever the peer sends first, it is refused.
   void Attend() {
     const auto stream = world_->Open();
     for (size_t i = bytes_.Below(3); i < 3; ++i) {
@@ -202,7 +202,7 @@ class Stranger final : public Player {
     if (bytes_.Chance(128)) return stream->Cancel();
     stream->HalfClose();
     if (!world_->Until([&] { return stream->done(); })) return Fail("a silent stream doesn't end");
-    if (!stream->received().empty()) Fail("who says nothing is told something");
+    if (!stream->received().empty()) Fail("a silent peer gets an answer");
   }
 
   void Call() {
@@ -228,7 +228,7 @@ class Stranger final : public Player {
       return Fail("a stranger changed the job: " + change);
     }
     const auto status = world_->Status();
-    if (!status.has_value()) return Fail("the service doesn't tell its status");
+    if (!status.has_value()) return Fail("the service doesn't report its status");
     for (const v1::JobStatus& job : status->jobs()) {
       if (absl::StartsWith(job.run_id(), absl::StrCat("fuzz-", input_, "-"))) {
         Fail("a stranger made a job");
@@ -374,7 +374,7 @@ class Members final : public Player {
     if (stream.done() && !stream.status().ok()) ++result_.refused;
   }
 
-  // All streams end when their agents close them, and what is left of the jobs ends, too.
+  // Ends all streams, as when their agents close them, and what is left of the jobs.
   void End() override {
     for (Agent& agent : agents_) Keep(std::move(agent.stream));
     for (const auto& stream : left_) {
@@ -450,7 +450,8 @@ TEST(WireSmoke, AStrangerChangesNothing) {
   EXPECT_GT(result.refused, kInputs);
 }
 
-// The twin: a service without a token takes a stranger's word, and the target notices.
+// Negative control: a service without a token obeys an unauthenticated peer, and the target
+// notices.
 TEST(WireSmoke, TwinAnOpenServiceIsNoticed) {
   WireFuzz fuzz("");
   EXPECT_NE(PlayAll(&fuzz, kStranger, kInputs).problem, "");

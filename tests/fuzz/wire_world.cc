@@ -45,7 +45,7 @@ v1::JobStatus Timeless(v1::JobStatus job) {
 
 }  // namespace
 
-// One call; gRPC's, too, until it is done.
+// One call. It is gRPC's, too, until it is done.
 class WireWorld::Flight {
  public:
   Flight(EventLoop* loop, const std::shared_ptr<grpc::Channel>& channel)
@@ -108,7 +108,7 @@ void WireWorld::BeginJob() {
   agent_->Send(join);
   DDPRUN_CHECK(
       Until([this] { return agent_->Last(&v1::ServiceMessage::has_assignment) != nullptr; }),
-      "who keeps the protocol isn't served");
+      "an agent that keeps the protocol isn't served");
   heard_ = HeardBut(*agent_);
   began_as_ = JobNow();
 }
@@ -128,7 +128,7 @@ WireWorld::Answer WireWorld::Call(const std::string& method, const std::string& 
     (void)Ping();
     flight->Cancel();
   }
-  // Nothing of it may go while gRPC has it.
+  // The flight must stay as long as gRPC has it.
   DDPRUN_CHECK(Until([&] { return flight->done(); }), "a call doesn't end: " + method);
   return flight->answer();
 }
@@ -156,7 +156,7 @@ void WireWorld::Knock(const std::string& bytes) {
   address.sin_family = AF_INET;
   address.sin_port = htons(static_cast<uint16_t>(server_->port()));
   address.sin_addr.s_addr = htonl(INADDR_LOOPBACK);
-  // Else each leaves a port that can't be used again for a minute.
+  // Otherwise each connection leaves a port that can't be used again for a minute.
   const linger reset{.l_onoff = 1, .l_linger = 0};
   setsockopt(fd.get(), SOL_SOCKET, SO_LINGER, &reset, sizeof(reset));
   if (connect(fd.get(), reinterpret_cast<const sockaddr*>(&address), sizeof(address)) != 0) return;
@@ -184,7 +184,7 @@ std::string WireWorld::ChangeOfJob() {
 
 void WireWorld::Renew(int most) {
   const std::optional<v1::GetStatusReply> status = Status();
-  DDPRUN_CHECK(status.has_value(), "the service doesn't tell its status");
+  DDPRUN_CHECK(status.has_value(), "the service doesn't report its status");
   if (status->jobs_size() > most) {
     EndService();
     return Serve();

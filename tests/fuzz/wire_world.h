@@ -31,16 +31,16 @@ class WireWorld {
   WireWorld(const WireWorld&) = delete;
   WireWorld& operator=(const WireWorld&) = delete;
 
-  // What a call came to.
+  // The result of a call.
   struct Answer {
     absl::Status status;
     grpc::ByteBuffer bytes;
   };
 
   const std::string& token() const { return token_; }
-  // What nobody hears of the job who isn't allowed to: the host of its node.
+  // The host of the job's node, which no unauthenticated peer may learn.
   static const char* secret() { return "host-good"; }
-  // Of the job that is there.
+  // The run id of the job that is there.
   const std::string& run_id() const { return run_id_; }
   uint64_t term() const { return server_->term().value(); }
   size_t refusal_kinds() const { return server_->refusals().size(); }
@@ -50,19 +50,19 @@ class WireWorld {
   // Calls a method ("StopJob") with these bytes. WatchEvents, which may go on for ever, is broken
   // off.
   Answer Call(const std::string& method, const std::string& request);
-  // A call that changes nothing, through the loop: what was said before it has mostly been heard.
-  // False: the service doesn't answer.
+  // Makes a call that changes nothing, through the loop: after it, most earlier messages have been
+  // handled. False: the service doesn't answer.
   bool Ping();
-  // What the service holds; nullopt: it doesn't answer. Params: run_id: a job that is in it,
-  // however new it is; "" = none has to be.
+  // Returns what the service holds; nullopt: it doesn't answer. Params: run_id: a job that must be
+  // among that, however new it is; "" = none.
   std::optional<v1::GetStatusReply> Status(const std::string& run_id = "");
   // Opens a connection, and says these bytes where a TLS or HTTP/2 handshake belongs.
   void Knock(const std::string& bytes);
 
-  // "", or what has changed of the job since it began, and of what its agent heard.
+  // Returns what has changed of the job since it began, and of what its agent heard; "" = nothing.
   std::string ChangeOfJob();
-  // The job is as at its beginning: it is begun anew where somebody with the token has ended it. A
-  // service that holds more jobs than `most` is begun anew, too.
+  // Brings the job back to its beginning: begins it anew if somebody with the token has ended it,
+  // and the service, too, if it holds more than `most` jobs.
   void Renew(int most);
 
  private:
@@ -74,7 +74,7 @@ class WireWorld {
   v1::JobStatus JobNow();
 
   const std::unique_ptr<EventLoop> loop_;
-  const google::protobuf::LogSilencer silencer_;  // it tells of each bad UTF-8
+  const google::protobuf::LogSilencer silencer_;  // protobuf logs each invalid UTF-8
   const std::string token_;
   EventLog events_;
   std::unique_ptr<RendezvousServer> server_;

@@ -12,19 +12,19 @@ WHOLE_GPU = FAKE_GPU + ";compute=9.0;ecc=1;corrected=0;uncorrected=0;remap_pendi
 
 
 def number(text):
-    """Of nvidia-smi's words; 0 for "[N/A]"."""
+    """The number in nvidia-smi's text; 0 for "[N/A]"."""
     return float(text) if text.replace(".", "", 1).isdigit() else 0
 
 
 class Machine:
-    """This one, with GPUs in /proc and /sys: for processes of a mount namespace of their own."""
+    """This machine, with GPUs in /proc and /sys, for processes in a mount namespace of their own."""
 
     def __init__(self, folder, gpus):
         self.folder = folder
         regular(1, 1, 1, 1, 1, gpus=[0] * gpus).write(folder)
 
     def command(self, _host, command):
-        """As of a Cluster (tests/support/cluster.py)."""
+        """The same as Cluster.command() (tests/support/cluster.py)."""
         own = ["--user", "--map-root-user"] if os.geteuid() else []
         script = ('mount --bind "$0/proc/driver" /proc/driver && '
                   'mount --bind "$0/sys/bus/pci/devices" /sys/bus/pci/devices && exec "$@"')
@@ -37,19 +37,19 @@ class CardCase(GpuCase):
     def setUp(self):
         super().setUp()
         if ON_GPU:
-            # What is asked here is which GPUs are seen: nothing is set before.
+            # This case asks which GPUs are seen: no choice is set before.
             self.bed.environment.pop("CUDA_VISIBLE_DEVICES", None)
             return
         self.cards(WHOLE_GPU)
         self.use_fake_smi()
 
     def cards(self, *lines):
-        """A twin's; on a GPU those that are there."""
+        """Sets a twin's cards; on a GPU, the real ones stay."""
         if not ON_GPU:
             self.bed.environment.update(self.fake_gpu(*lines))
 
     def machine(self, gpus):
-        """Where ddprun runs: in a twin on a machine with so many GPUs. For bed.run's `host`; None: here."""
+        """The machine for bed.run's `host`: in a twin one with so many GPUs; None: this one."""
         if ON_GPU:
             return None
         self.cards(*[WHOLE_GPU.replace("GPU-aa", f"GPU-aa{gpu}") for gpu in range(gpus)])

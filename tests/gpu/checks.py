@@ -13,10 +13,10 @@ class Check:
 
 CHECKS = (
     Check("train", "a DDP script and C++ Sessions over NCCL: one rank, three on the GPU, the CPU's losses", 60),
-    Check("survivors", "C++ workers that are killed over NCCL: who lives keeps process and state", 90),
+    Check("survivors", "C++ workers that are killed over NCCL: the others keep process and state", 90),
     Check("kills", "a killed Python worker: its next step, cold and warm, by part", 120),
     Check("warm_fork", "a parked interpreter holds nothing of a GPU, whatever its modules ask at import; forks have theirs", 60),
-    Check("hang", "a rank in an endless kernel or missing from a collective is named; who waits for the GPU is healthy", 60),
+    Check("hang", "a rank in an endless kernel or missing from a collective is named; one that waits for the GPU is healthy", 60),
     Check("clean", "no process and no memory of the GPU is left, however a job ends", 45),
     Check("devices", "which GPUs workers get, bindings near the card, what env, doctor and preflight say of it", 45),
     Check("zero", "C++ ZeRO stages beside plain training in each precision, overflows, the flat AdamW's kernels", 75),

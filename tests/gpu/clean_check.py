@@ -40,7 +40,7 @@ class Clean(GpuCase):
         return job
 
     def pids_of(self, job):
-        """Of its workers, once they train."""
+        """The pids of the job's workers, once they train."""
         job.said("step", WORLD, WAIT, step=TRAINED)
         pids = {line["pid"] for line in job.journal.find("begun")}
         with open(self.workers, "a", encoding="ascii") as file:
@@ -64,7 +64,8 @@ class Clean(GpuCase):
         figure(f"{job.name}_no_memory", free, "s")
 
     def assert_left_is_seen(self, job, pids, full):
-        """Of a job that still runs: its processes, their memory as far as the driver names them, and all memory."""
+        """Negative control, with a job that still runs: seen are its processes, their memory as far as the driver names them, and
+        all memory."""
         with self.assertRaises(AssertionError):
             self.assert_clean(job, pids, full, 0.1)
         tag, job.tag = job.tag, "nobody's"
@@ -83,7 +84,7 @@ class Clean(GpuCase):
         return job.events.find("agent_start")[0]["keeper"]
 
     def test_ends_of_one_of_several(self):
-        """They end one after the other, and each one's share of the memory has to be free before the next one. Fails where a
+        """The jobs end one after the other, and each one's share of the memory must be free before the next one ends. Fails if a
         worker outlives its job, as the first look sees, at a job that still runs."""
         jobs = {name: self.start(name, 1000000, ("--max_restarts", 0)) for name in ("agent", "worker", "keeper", "sigterm")}
         pids = {name: self.pids_of(job) for name, job in jobs.items()}

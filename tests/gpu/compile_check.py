@@ -12,8 +12,8 @@ WORLDS = (1, 2) if ON_GPU else (2,)
 COMPILED = ("compile:aot_eager", "compile:cudagraphs") if ON_GPU else ("compile:aot_eager",)
 WAYS = ("eager", "skip", "checkpoint", "graph", "graphed", "whole_graph")
 COMPILER = shutil.which("gcc") or shutil.which("cc")
-# Of losses of a few correct steps that round differently, in parts of the loss: 2^-24 for each term of the longest sum,
-# 64 x 128. An optimizer's step that is left out moves it by 1e-2.
+# How far losses after a few correct steps that round differently may be apart, relative to the loss: 2^-24 for each term of the
+# longest sum, 64 x 128. Leaving out one step of the optimizer moves the loss by 1e-2.
 ROUNDING = 5e-4
 COUNTED = 7  # the phase on the page, where ddprun counts steps itself
 

@@ -10,7 +10,7 @@ from pathlib import Path
 from gpu_bed import BACKEND, ON_GPU, figure, nvidia_smi
 from cards import WHOLE_GPU, CardCase
 
-# Of `ddprun doctor`: what is wrong with a card or its driver, and no matter of taste (docs/ENV.md).
+# Findings of `ddprun doctor` that mean a fault of a card or its driver rather than a matter of taste (docs/ENV.md).
 OF_THE_CARD = {"driver_not_answering", "gpu_not_answering", "visible_devices_wrong", "gpus_hidden", "gpu_memory_errors",
                "gpu_memory_worn", "gpu_reset_needed", "gpus_in_use", "gpu_memory_taken", "gpus_mixed", "ecc_differs",
                "persistence_off", "torch_without_cuda", "driver_too_old"}
@@ -76,7 +76,7 @@ class Workers(DevicesCase):
 
 
 class Binding(DevicesCase):
-    """Can fail: without the option no CPUs are told, and with the fallback the line of the start says so."""
+    """Can fail: without the option no CPUs are reported, and with the fallback the start's line says so."""
 
     def why_not(self):
         """Why no worker can be bound near its GPU here."""
@@ -116,7 +116,7 @@ class Binding(DevicesCase):
         figure("binding_possible", 1, "")
 
     def test_twin_without_a_gpu(self):
-        """Of two workers one has none: an error, or with --binding_fallback a warning."""
+        """One of two workers has no GPU: an error, or with --binding_fallback a warning."""
         _, text = self.saw(2, "--numa_binding", "node", host=self.machine(1), status=1, CUDA_VISIBLE_DEVICES="0")
         self.assertRegex(text, r"there is 1 GPU for 2 workers|there are 1 GPUs for 2 workers|hwloc|numa_node")
         workers, text = self.saw(2, "--numa_binding", "node", "--binding_fallback", host=self.machine(1),

@@ -21,7 +21,7 @@ HELD_MIB = 2048 if ON_GPU else 1
 PRODUCTS = 40 if ON_GPU else 1
 # What the driver may take or give back between two questions: a context that grows, pages of 2 MiB.
 MARGIN_MIB = 64 if ON_GPU else 0
-# Both are means over up to a second, of which the last one may have ended anywhere.
+# Each of the two is a mean over up to a second; the last second may have ended anywhere.
 BUSY_APART = 25 if ON_GPU else 0
 FIELDS = ("memory.used", "memory.reserved", "memory.total", "utilization.gpu")
 

@@ -1,4 +1,4 @@
-"""What checks stand on: one NVIDIA GPU and NCCL, or, for their twins, the CPU, Gloo and a driver's library of our own.
+"""The fixture of the GPU checks: one NVIDIA GPU and NCCL, or, for their twins, the CPU, Gloo and a driver's library of our own.
 
 A check is a file NAME_check.py with unittest's cases, in the list of checks.py. The environment says where it runs and with what:
 DDPRUN_GPU_PLACE is gpu or cpu (as without it), DDPRUN_GPU_PYTHON the Python with torch, and the rest is what other tests take
@@ -33,7 +33,7 @@ FAKE_DRIVER = os.environ.get("DDPRUN_FAKE_DRIVER", "")  # the folder of a libnvi
 INSTALLED = Path(os.environ.get("DDPRUN_INSTALLED") or "/nowhere")
 NCCL_HOST = os.environ.get("DDPRUN_NCCL_HOST", "")
 NCCL_PLUGIN = os.environ.get("DDPRUN_NCCL_PLUGIN", "")
-# A bed leaves all of our variables behind; programs of C++ look for their kernels by this one.
+# The fixture starts programs without our variables; C++ programs find their kernels by this one.
 KERNELS = {name: value for name, value in os.environ.items() if name == "DDPRUN_CUDA_PLUGIN"}
 RANKS = 3  # that share the one GPU
 PATIENCE = 60 * SLOW
@@ -55,7 +55,7 @@ def nvidia_smi(*fields, of="gpu"):
 
 
 def memory_used_mib():
-    """Of the GPU that checks use."""
+    """The fields of the GPU that checks use."""
     return int(nvidia_smi("memory.used")[0][0])
 
 
@@ -120,10 +120,10 @@ def shared_gpu():
 
 
 def within(seconds, condition, every=0.05):
-    """Whether a condition comes true; of what no file and no process tells (nvidia-smi's words)."""
+    """Whether a condition comes true that no file and no process reports (nvidia-smi's output): it is polled."""
     deadline = time.monotonic() + seconds
     while not condition():
         if time.monotonic() > deadline:
             return False
-        threading.Event().wait(every)  # nothing tells when it does
+        threading.Event().wait(every)  # there is no event to wait for
     return True

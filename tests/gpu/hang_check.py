@@ -41,7 +41,7 @@ class Hang(GpuCase):
         return told
 
     def assert_goes_on(self, job):
-        """It was never ended, and ends well by itself."""
+        """The job was never ended, and ends well by itself."""
         self.finish_job(job.agent)
         self.bed.follower.refresh()
         self.assertEqual([], job.events.find("hang"))
@@ -66,7 +66,7 @@ class Hang(GpuCase):
         lasted = blocking.journal.find("goes_on")[0]["t"] - blocking.journal.find("holds_up")[0]["t"]
         figure("blocking_lasted", lasted, "s")
         self.assertGreater(lasted, BLOCKED / 2)
-        # It holds up the others, so it may be named, as long as it isn't ended.
+        # The rank holds up the others, so it may be named, as long as it isn't ended.
         named = blocking.events.find("hang_named", rank="1")
         figure("blocking_is_named", len(named), "")
         print("\n".join(f"{line['why']}; {line['waits']}" for line in named), flush=True)

@@ -1,6 +1,6 @@
-// Preloaded into a program: tells NCCL that each process is on a host of its own, so that it lets
-// several use one GPU, and connects them by sockets. In place of the variable, since workers that
-// are forked ahead of their start get the environment of their own later.
+// Preloaded into a program: NCCL takes each process for one on a host of its own, so that several
+// may use one GPU, and connects them by sockets. NCCL_HOSTID in the environment doesn't do it:
+// workers that are forked ahead of their start get their own environment later.
 #include <dlfcn.h>
 #include <unistd.h>
 

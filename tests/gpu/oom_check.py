@@ -25,7 +25,7 @@ class XidData(ctypes.Structure):
 
 
 class XidEvents:
-    """What the driver tells of the first GPU from now on; nothing where its library, as that of a twin, has no events."""
+    """What the driver reports about the first GPU from now on; nothing where its library, as that of a twin, has no events."""
 
     def __init__(self):
         self.nvml, self.events = ctypes.CDLL(NVML), ctypes.c_void_p()
@@ -86,7 +86,7 @@ class Failures(CardCase):
         return cause, text
 
     def test_memory(self):
-        """Can fail: the sizes are the card's, which nvidia-smi tells too."""
+        """Can fail: the sizes are the card's, and nvidia-smi prints them, too."""
         cause, text = self.root_cause("memory", "cuda_out_of_memory")
         said = re.search(r"GPU 0 of this node \(([\d.]+) GiB\) had no room for another 8\.00 GiB", cause["advice"]["text"])
         self.assertIsNotNone(said, cause["advice"]["text"])

@@ -2,7 +2,7 @@
 
 
 class Job:
-    """One of them, with an event log and a journal of its own."""
+    """One of the jobs, with an event log and a journal of its own."""
 
     def __init__(self, case, name, start):
         """`start`: launches it by GpuCase.launch, with case.bed.journal.path as its journal."""
@@ -24,11 +24,11 @@ class Job:
         return self.case.bed.wait(condition, f"{what} of {self.name}", timeout, [self.agent])
 
     def event(self, name, timeout, **fields):
-        """The first one."""
+        """The first event with this name and these fields."""
         return self.wait(lambda: self.events.find(name, **fields), f"event {name} {fields}", timeout)[0]
 
     def said(self, event, count, timeout, **fields):
-        """Lines of its workers, once there are so many, by rank."""
+        """Lines of the job's workers, once there are so many, by rank."""
         def there():
             lines = self.journal.find(event, **fields)
             return sorted(lines, key=lambda line: line["rank"]) if len(lines) >= count else None

@@ -19,7 +19,7 @@ TURNS = 3 if ON_GPU else 1
 SLOWER = 1.5
 WARM_UP = 10  # steps
 STEPS = 110 if ON_GPU else 20
-# Of ten million parameters, so that a step is more than the host's work for it.
+# Ten million parameters: a step takes longer than the host's work for it.
 MODEL = {"--layers": 6, "--width": 384, "--heads": 6, "--context_length": 256, "--batch_size": 32} if ON_GPU else {
     "--layers": 1, "--width": 16, "--heads": 2, "--context_length": 16, "--batch_size": 2}
 

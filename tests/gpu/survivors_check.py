@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""C++ workers are killed, and who lives keeps process and state; how long steps stand still (tests/support/survivors.py)."""
+"""C++ workers are killed; the others keep process and state. How long no step ends (tests/support/survivors.py)."""
 
 import os
 import random

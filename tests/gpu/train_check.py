@@ -64,7 +64,7 @@ class Train(GpuCase):
                     self.assert_near(f"{program}_{ranks}_ranks", losses, self.session_losses(program, ranks, "gloo")[0])
 
     def test_auto_takes_what_the_machine_has(self):
-        """With a GPU NCCL, without one shared memory; the line of the start says which and why."""
+        """NCCL with a GPU, shared memory without one; the line of the start says which and why."""
         _, text = self.session_losses("digits", 2, "auto")
         self.assertRegex(text, r"backend: nccl" if ON_GPU else r"backend: shm")
 

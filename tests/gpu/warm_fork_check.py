@@ -69,7 +69,7 @@ class WarmFork(GpuCase):
                            "--modules", ",".join(modules), **process)
 
     def assert_parked_without_gpu(self, events):
-        """Its own process, the one in between, and the next worker."""
+        """The interpreter, the process in between, and the next worker hold nothing of the GPU."""
         found = held_by(parked(events))
         self.assertTrue(found, "nothing waits to be forked")
         self.assertEqual([[]] * len(found), list(found.values()))
@@ -82,7 +82,7 @@ class WarmFork(GpuCase):
         for weight in worker["weight"]:
             self.assertAlmostEqual(0.899, weight, places=4)  # AdamW: 1 - 0.1 * 0.01 of decay - 0.1
         self.assertEqual(1 if ON_GPU else 0, worker["gpus"])
-        self.assertTrue(held(worker["pid"]) or not ON_GPU, "held() doesn't see who uses the GPU")
+        self.assertTrue(held(worker["pid"]) or not ON_GPU, "held() doesn't see a process that uses the GPU")
 
     def check_frameworks(self, job):
         """The imports are learned from the first workers."""

@@ -19,9 +19,9 @@ STAGES = {"no": (0, 1, 2, 3), "fp16": (0, 1, 2, 3), "bf16": (0, 1, 2, 3)} if ON_
 OVERFLOWING = (0, 1, 2, 3) if ON_GPU else (2,)
 SMALL = ("--data", TEXT, "--layers", 1, "--width", 16, "--heads", 2)
 PLAIN = (*SMALL, "--context_length", 16, "--steps", STEPS, "--lr_schedule", "constant", "--learning_rate", RATE)
-# Of two correct trainings of 20 steps that round differently (tests/worker/examples_test.py): parameters are apart by no more
-# than 20 roundings of float32, gradients by what doubles that; and the loss moves by that times the sum of the sizes of 6,000
-# gradients, at most 80 x their norm of 1. Other batches or another seed move it by 1e-2 and more.
+# How far two correct trainings of 20 steps that round differently may be apart (tests/worker/examples_test.py): parameters by no
+# more than 20 roundings of float32, gradients by what doubles that; and the loss moves by that times the sum of the sizes of
+# 6,000 gradients, at most 80 x their norm of 1. Other batches or another seed move it by 1e-2 and more.
 ROUNDING = 1.5e-3
 # In fp16 and bf16 products are rounded to 2^-11 and 2^-8 of their size. Parameters that differ by 2^-24 round to the same number
 # but now and then; then a gradient is off by about that part of its size, and a step of AdamW, which is as long as RATE, by as
@@ -96,7 +96,7 @@ class Zero(GpuCase):
         self.assertLessEqual(apart(plain, recomputed), ROUNDING if ON_GPU else 0)
 
     def test_overflows_are_left_out(self):
-        """Of one character a rank the gradient of the logits is nearly the scale itself, and its products overflow fp16: such
+        """With one character a rank, the gradient of the logits is nearly the scale itself, and its products overflow fp16: such
         steps are left out, and the scale is halved. Can fail: with an infinite gradient in it, AdamW's next losses are NaN."""
         begun = []
         for stage in OVERFLOWING:

@@ -52,7 +52,7 @@ class Beside:
         if ours["arguments"] != theirs["arguments"]:
             self.complain("arguments", f"{key}: {ours['arguments']}", theirs["arguments"])
         if self.launch.program not in ("run_path", "run_path_folder"):  # children of torchrun's own process there
-            # Where a stream is closed, ours have /dev/null, so that no file of theirs becomes it.
+            # For a closed stream ddprun's workers have /dev/null, so that no file of theirs gets its number.
             closed = {number for number, name in enumerate(("no_input", "no_output", "no_error")) if name in self.launch.around}
             if set(ours["open"]) - closed != set(theirs["open"]) - closed:
                 self.complain("descriptors", f"{key}: {ours['open']}", theirs["open"])
@@ -98,7 +98,7 @@ class Beside:
         unnamed = self.launch.agents == 1 and any(_UUID.search(path) for path in self.theirs["logs"][agent])
         names = _ANY_NAME if unnamed else _NAMES
         ours, theirs = (files(each["logs"][agent], names) for each in (self.ours, self.theirs))
-        if self.launch.fails and self.launch.doer == -1:  # who is ended before its own error is open
+        if self.launch.fails and self.launch.doer == -1:  # a worker may be ended before its own error
             ours, theirs = ({name: text for name, text in each.items() if not name.endswith("error.json")}
                             for each in (ours, theirs))
         if sorted(ours) != sorted(theirs):

@@ -17,7 +17,7 @@ _OPTIONS = (
     ["redirects", "3"], ["redirects", "0:1"], ["tee", "1"], ["tee", "2"], ["tee", "3"], ["tee", "3"], ["tee", "0:3"],
     ["duplicate_stdout_filters", "L~ 0,x"], ["duplicate_stderr_filters", "L~ 0 1"],
 )
-# Signals of which a worker dies by itself.
+# Signals that kill a worker by default.
 _SIGNALS = (1, 2, 3, 6, 9, 10, 11, 13, 14, 15)
 # Programs that run without PATH.
 _WITHOUT_PATH = ("script", "absolute", "blanks", "dots", "link", "no_suffix", "accents", "returns", "mark", "folder", "module",
@@ -25,7 +25,7 @@ _WITHOUT_PATH = ("script", "absolute", "blanks", "dots", "link", "no_suffix", "a
 
 
 def draw(seed, beside=False):
-    """The launch of a seed. `beside`: of those that both launchers must take alike."""
+    """The launch of a seed. `beside`: only launches that both launchers must take alike."""
     rng = random.Random(f"launch {seed}")
     fields = {"rendezvous": rng.choice(_RENDEZVOUS), "nproc": rng.choice((1, 1, 2, 2, 3)), "host_is": rng.choice(
         ("lan4", "lan4", "debian", "lan6", "both", "loopback", "nothing"))}
@@ -70,7 +70,7 @@ def _amount(rng, deed):
 
 
 def mended(launch, beside=False):
-    """The launch without what contradicts itself; a launch that doesn't is left as it is."""
+    """The launch without contradictions; a launch that has none is returned unchanged."""
     new = launch.changed()
     for _ in range(2):  # what one changes may be another's concern
         if beside:
@@ -105,7 +105,7 @@ def _mend_rendezvous(new):
         new.by = "master"
         new.port = "default" if not new.address or new.port == "zero" and new.agents == 2 else new.port
         if new.address == "translated":
-            new.is_host = True  # who would know otherwise
+            new.is_host = True  # a translated address is nobody's own
     if new.rendezvous in ("none", "standalone"):
         new.port = "given"
     if new.rendezvous == "etcd":
@@ -170,7 +170,7 @@ def _mend_deed(new):
         new.others = "end"
     if not new.fails:
         new.others = "end"
-    # Something follows on the same line: another worker's, or the worker's own of the other stream.
+    # Another text follows on the same line: another worker's, or the worker's own of the other stream.
     if new.deed == "no_end" and (new.world > 1 or set(MERGED) & set(new.around)) and _said(new, "tee") != "3":
         new.deed, new.amount = "well", 0
     if new.deed == "pieces" and new.world > 1 and _said(new, "tee") != "3":
@@ -188,10 +188,10 @@ def _mend_deed(new):
 
 
 def _mend_for_both(new):
-    """Without what torchrun can't do, or does otherwise on purpose (decision 8)."""
+    """Takes out what torchrun can't do, or what ddprun does differently on purpose."""
     if new.rendezvous == "etcd":
         new.rendezvous, new.address, new.port = "c10d", "127.0.0.1", "given"
-    if new.agents == 2:  # pains 5, 50, 85: a node of which nobody fails waits for five minutes
+    if new.agents == 2:  # pains 5, 50, 85: a node without a failure of its own waits for five minutes
         new.deed = "exit" if new.deed == "once" else new.deed
         new.restarts, new.others, new.doer = 0, "end", -1
         new.nproc_second = new.nproc_second if new.rendezvous == "static" else 0  # which agent is the first is open

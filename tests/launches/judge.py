@@ -118,7 +118,7 @@ class Judge:
             self.complain("session", f"rank {note['rank']} doesn't lead a session of its own")
 
     def judge_inherited(self, agent, note):
-        """A worker has the limits and the ignored signals of who started the launcher, and no descriptors but the three."""
+        """A worker has the limits and ignored signals that the launcher was started with, and no descriptors but the three."""
         before, now = inherited(self.seen["before"][agent]), inherited(note["inherited"])
         for name, value in before.items():
             if now.get(name) != value:
@@ -229,10 +229,10 @@ class Judge:
             self.complain("files left", ", ".join(left[:6]))
 
 
-# Of /proc/PID/status.
+# Fields of /proc/PID/status; "oom" is oom_score_adj.
 _INHERITED = ("Umask", "SigBlk", "SigIgn", "CapEff", "NoNewPrivs", "Seccomp", "Groups", "Uid", "oom")
-# Signals of which it says nothing that they are ignored: Python ignores PIPE and XFSZ by itself, and a launcher that handles HUP,
-# INT, QUIT and TERM gives workers their defaults.
+# Whether these signals are ignored isn't compared: Python ignores PIPE and XFSZ by itself, and a launcher that handles HUP, INT,
+# QUIT and TERM gives workers the defaults.
 _OPEN = sum(1 << (number - 1) for number in (signal.SIGPIPE, signal.SIGXFSZ, signal.SIGHUP, signal.SIGINT, signal.SIGQUIT,
                                              signal.SIGTERM))
 

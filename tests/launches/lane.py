@@ -28,7 +28,7 @@ _FOLDER = "/mnt"  # a file system of this lane
 _WORK = _FOLDER + "/launch"
 _FIRST_PORT = 29611
 UNSHARE = ["unshare", "--net", "--mount", "--uts", "--ipc", "--pid", "--fork", "--kill-child", "--mount-proc"]
-# Each is a file system of a lane's own.
+# Each of these is a file system of the lane's own.
 _OWN_FOLDERS = (_FOLDER, "/dev/shm", "/tmp")
 _SEEN_FOLDERS = ("/dev/shm", "/tmp", _FOLDER + "/run")
 
@@ -85,7 +85,7 @@ class Lane:
             "nft add table ip nat", "nft 'add chain ip nat out { type nat hook output priority -100; }'",
             f"nft add rule ip nat out ip daddr {ADDRESSES['translated']} dnat to {ADDRESSES['lan4']}")
 
-        # What isn't a file system of this lane is never cleared.
+        # A folder that isn't a file system of this lane is never cleared.
         if any(os.stat(folder).st_dev == device or not os.path.ismount(folder) for folder, device in before.items()):
             raise RuntimeError(f"one of {', '.join(_OWN_FOLDERS)} is not this lane's own")
 

@@ -26,7 +26,7 @@ PLAIN = {
     "nproc": 1,
     "nproc_second": 0,  # workers of the second agent; 0 = as many
     "rendezvous": "none",  # none, standalone, static, c10d, etcd
-    "by": "master",  # static: who names address and port: master_addr and master_port, or the endpoint
+    "by": "master",  # static: which options name address and port: master_addr and master_port, or the endpoint
     "address": "",  # what is said for it: "" = nothing, a key of ADDRESSES, or the text itself
     "port": "given",  # given, default, zero
     "local_addr": "",
@@ -185,7 +185,7 @@ AROUND = {
 _WRAPPERS = {"nice": "nice -n 5", "session": "setsid -w", "one_processor": "taskset -c 0", "timeout": "timeout 100",
              "nohup": "nohup", "background": "sh -c '\"$@\" & wait $!' sh", "piped": "bash -o pipefail -c '\"$@\" | cat' bash",
              "one_pipe": "bash -o pipefail -c '\"$@\" 2>&1 | cat' bash"}
-# Both streams go to stdout there.
+# Places where stdout and stderr are one stream.
 MERGED = ("one_pipe", "one_file", "terminal")
 _CLOSED = {"no_input": "<&-", "no_output": ">&-", "no_error": "2>&-", "one_file": "2>&1"}
 

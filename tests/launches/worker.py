@@ -24,7 +24,7 @@ class Store:
 
     def __init__(self, host, port, patience):
         self._socket = socket.create_connection((host, port), patience)
-        atexit.register(self.close)  # with PYTHONDEVMODE Python would say on stderr that nobody did
+        atexit.register(self.close)  # else Python with PYTHONDEVMODE complains on stderr
         self._socket.sendall(_VALIDATE + struct.pack("<I", _MAGIC))
 
     def close(self):
@@ -56,7 +56,7 @@ class Store:
         self._read(1)
 
     def meet(self, name, count):
-        """Returns when `count` workers have called it; how many came after that is an error."""
+        """Returns when `count` workers have called it. Errors: more than `count` workers came."""
         place = self.add(name, 1)
         if place > count:
             raise ConnectionError(f"{place} workers of {count} are at {name}")
@@ -137,7 +137,7 @@ class Worker:
 
     @staticmethod
     def write_forked(fd, lines):
-        """Each line is a child's."""
+        """Writes each line by a child process."""
         children = []
         for line in lines:
             child = os.fork()
@@ -210,7 +210,7 @@ def segment(worker, number):
     worker.memory = shared_memory.SharedMemory(create=True, size=1 << 16)
     worker.memory.buf[0] = 1
     if number:
-        # None of them is stopped before the tracker knows of its memory: nobody would remove that then.
+        # No worker is stopped before the tracker knows of its memory: otherwise nobody would remove that.
         if worker.plan["doer"] == -1:
             worker.meet("segment")
         die(number)
@@ -294,7 +294,7 @@ def stop_for_a_while(_, milliseconds):
     os.wait()
 
 
-# One dies as these say: the number is the plan's amount.
+# Each of these ends the worker; the number is the plan's amount.
 _FAILING = {
     "exit": sys.exit, "raise": fail, "signal": die, "once": lambda _: sys.exit(3),
     "text": lambda _: sys.exit("this worker gives up"),

@@ -15,8 +15,8 @@ import mutate  # noqa: E402
 
 FOLDER = os.environ.get("DDPRUN_MUTANTS", "")
 PATIENCE = 600  # seconds; a mutant that makes a simulation endless is noticed by that
-# Also what the simulation makes of those that scripts notice, which takes as long as all else, and all scripts after the first
-# that notices one.
+# With --all, the simulation also runs the mutants that scripts notice, which takes as long as all else, and all scripts run, not
+# only up to the first that notices the mutant.
 WHOLE = os.environ.get("DDPRUN_TEST_WHOLE") == "1"
 NAMED = {"simulation", "name", "rule", "file", "original", "mutated", "also"}
 
@@ -43,7 +43,7 @@ def scripts(mutant):
 def simulation(mutant, test):
     failed, text = run("mutated_sim", mutant, f"--gtest_filter=ClusterSim.{test}", "--gtest_fail_fast", "--whole", "yes")
     by = [line for line in text.splitlines() if line.startswith("seed ")]
-    return Outcome(failed, by[0] if by else "an invariant, or what all seeds come to")
+    return Outcome(failed, by[0] if by else "an invariant, or the totals of all seeds")
 
 
 def noticed(mutant):
@@ -80,7 +80,7 @@ class Mutants(unittest.TestCase):
             self.assertEqual(set(), set(mutant) - NAMED, mutant["name"])
 
     def test_a_failed_seed_shrinks_to_a_handful_of_faults(self):
-        """They have about twenty, some two hundred; what each of these bugs needs is one."""
+        """Failed seeds have about twenty faults, some two hundred; each of these bugs needs one."""
         for name in ("port_reused", "slots_not_kept", "isolation_unnoticed", "kills_from_outside_blamed"):
             seed = re.match(r"seed (\d+)", self.noticed[name][1].by)[1]
             _, text = run("mutated_sim", name, "--shrink", seed)

@@ -19,7 +19,7 @@ PATIENCE = 300  # seconds for one test; a bug that makes it endless is noticed b
 
 
 def run(mutant, test):
-    """With that mutant awake: ("passed", "failed" or "skipped", the test's words)."""
+    """Runs the test with that mutant awake: ("passed", "failed" or "skipped", the test's output)."""
     path, name = test.split()
     # A bug has most of these tests wait for what never comes: as long as on a quiet machine, no longer.
     slowness = {"DDPRUN_TEST_SLOWNESS": "0.25"} if mutant else {}
@@ -45,7 +45,7 @@ class ServiceMutants(unittest.TestCase):
             cls.outcomes = dict(zip(runs, pool.map(lambda each: run(*each), runs)))
 
     def test_twins_all_asleep(self):
-        """Without a bug the same program passes, so what fails with one fails by that."""
+        """Without a bug the same program passes, so a test that fails with one fails because of it."""
         for (mutant, test), (outcome, text) in self.outcomes.items():
             if mutant == "":
                 self.assertNotEqual("failed", outcome, f"{test}: {text[-4000:]}")

@@ -98,7 +98,7 @@ class UnderDataLoader(unittest.TestCase):
         self.assertGreaterEqual(ahead, 3)  # what is read ahead was there, and didn't count
 
     def test_a_state_of_what_was_dealt_to_workers_loses_samples(self):
-        """The twin: samplers that count in their own __iter__ count this."""
+        """Negative control: samplers that count in their own __iter__ count this."""
         def dealt(sampler, ahead):
             state = sampler.state_dict()
             return {**state, "consumed": min(SIZE - 1, state["consumed"] + ahead * BATCH)}
@@ -139,7 +139,7 @@ class UnderDataLoader(unittest.TestCase):
         self.assertEqual(1, sampler.epoch)
 
     def test_a_weighted_loss_is_the_mean_over_all_ranks(self):
-        """As DDP averages: the mean of the ranks' gradients is that of one rank with all samples."""
+        """DDP averages: the mean of the ranks' gradients is that of one rank with all samples."""
         gradients = {}
         for world in (1, 2, 5):
             ranks = [ElasticSampler(7, global_batch=7, seed=SEED, rank=rank, world_size=world) for rank in range(world)]
@@ -165,7 +165,7 @@ class UnderDataLoader(unittest.TestCase):
 
 @unittest.skipUnless(torch is not None, f"no PyTorch at {TORCH_PYTHON}: scripts/setup installs it")
 class BesideDistributedSampler(unittest.TestCase):
-    """The twin: what people write with torch's own, in the same walk."""
+    """Negative control: what people write with torch's own, in the same walk."""
 
     def test_it_repeats_and_loses_samples(self):
         learned, epoch, done = collections.Counter(), 0, 0

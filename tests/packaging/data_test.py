@@ -88,7 +88,7 @@ class Histories(unittest.TestCase):
                              f"history {number} of seed {SEED}")
 
     def test_a_state_that_counts_what_is_read_ahead_loses_samples(self):
-        """The twin: as if a sampler counted what it has dealt to loader workers."""
+        """Negative control: as if a sampler counted what it has dealt to loader workers."""
         def reads_ahead(sampler, _):
             state = sampler.state_dict()
             count = sampler.step().global_count
@@ -128,7 +128,7 @@ class Steps(unittest.TestCase):
         self.assertEqual(3, data.collate([1, 2], sum))
 
     def test_steps_ahead_are_those_that_follow(self):
-        """As who accumulates gradients over several batches needs their weights."""
+        """A program that accumulates gradients over several batches needs the weights of the steps ahead."""
         sampler = ElasticSampler(11, global_batch=4, rank=1, world_size=2)
         ahead = [sampler.step(number) for number in range(3)]
         for expected in ahead:

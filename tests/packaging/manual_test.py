@@ -59,7 +59,7 @@ class Manual(ManualCase):
 
 
 class HandWrittenHelp(unittest.TestCase):
-    """Of commands that pass on others' options, and so have no table of their own."""
+    """The help of commands that pass on others' options, and so have no table of their own."""
 
     def test_options_are_read_from_the_text(self):
         told = read_help("usage: x\n\n  -s, --submit FILE\n      Give it\n      away.\n  --all\n      All.\n\nThe rest.\n")

@@ -78,7 +78,7 @@ class Record(ModuleCase):
         self.assertEqual("missing_module", cause["advice"]["rule"])
 
     def test_without_it_there_is_no_stack(self):
-        """The twin. The advice is there by the end of stderr."""
+        """Negative control. The advice is there by the end of stderr."""
         report = self.bed.path("report.json")
         script = self.bed.write("train.py", "def main():\n    import flash_attn_of_nobody\nmain()\n")
         self.assert_status(1, self.bed.run("ddprun", ["--report_file", report, script]), 10 * SLOW)

@@ -182,7 +182,7 @@ class Contents(WheelCase):
         self.assertRegex(ours, r"Name: GLIBC_2\.3\d  Flags")
 
     def test_glibcs_variables_are_one_by_all_their_names(self):
-        """Without that, workers would have no variable of the agent's: Zig's library has one for each name."""
+        """Otherwise workers would have no variable of the agent's: Zig's library has one variable for each name."""
         program = self.program()
         copies = re.findall(r"R_X86_64_COPY +([0-9a-f]+) (\w+)@", self.output("readelf", "--wide", "--relocs", program))
         self.assertLessEqual({name for _, name in copies}, COPIES)
@@ -191,7 +191,7 @@ class Contents(WheelCase):
         self.assertEqual(1, len({place for place, _ in places}), places)
 
     def resident_kb(self, program):
-        """Of an agent whose worker runs."""
+        """The resident memory of an agent with a running worker."""
         with subprocess.Popen([program, "--standalone", "--no_python", "sh", "-c", "echo STARTED; read line"],
                               stdin=subprocess.PIPE, stdout=subprocess.PIPE, stderr=subprocess.DEVNULL, text=True,
                               env=self.environment) as agent:
@@ -202,7 +202,7 @@ class Contents(WheelCase):
         return int(resident)
 
     def test_the_agent_is_no_larger(self):
-        """Without packed relocations, as an older loader needs it; without DropRelocations() it had a twelfth more."""
+        """The wheel has no packed relocations, for older loaders; without DropRelocations() its agent was a twelfth larger."""
         program = self.program()
         os.chmod(program, 0o755)
         here, release = (statistics.median(self.resident_kb(each) for _ in range(9))

@@ -70,7 +70,8 @@ TEST_F(AgentTest, AnAgentThatEndsLeavesNothing) {
   ExpectAllGone(MonotonicNow(), kGoneLimit);
 }
 
-// A forked child of the agent may keep the agent's end of the channel open: the pidfd tells.
+// A forked child of the agent may keep the agent's end of the channel open; the pidfd reports the
+// agent's end all the same.
 TEST_F(AgentTest, AKilledAgentIsNoticedWithoutTheChannel) {
   auto hold = *MakePipe();
   StartAgent(kNever, {"--hold-channel", "live"}, 1, hold.first.get());
@@ -93,7 +94,7 @@ TEST_F(AgentTest, AFrozenAgentLosesItsTreeAfterTheIsolationTimeout) {
   EXPECT_TRUE(agent_.out.EndsWithin(kGoneLimit));
 }
 
-// The twin: an agent that beats keeps its tree for longer than the timeout.
+// Negative control: an agent that beats keeps its tree for longer than the timeout.
 TEST_F(AgentTest, TwinAnAgentThatBeatsKeepsItsTree) {
   StartAgent(kPatientIsolation, {"live"}, 1);
   EXPECT_FALSE(DiesWithin(keeper_, 1.5 * kPatientIsolation));

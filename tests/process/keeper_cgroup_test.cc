@@ -101,7 +101,7 @@ TEST_F(CgroupTest, IsUsableAgainAfterAKill) {
 }
 
 // An agent that is killed together with its keeper leaves what left its worker's session: the next
-// agent clears it away, and until then it lives, which is the twin.
+// agent clears it away, and until then it lives, which is the negative control.
 TEST_F(CgroupTest, TheNextAgentKillsWhatAnEarlierOneLeft) {
   setenv("KEEPER_HOST_CGROUP", "1", 1);
   Program agent = StartProgram({HelperPath("keeper_host"), "120000", "daemon-parent"});
@@ -110,8 +110,8 @@ TEST_F(CgroupTest, TheNextAgentKillsWhatAnEarlierOneLeft) {
   ASSERT_TRUE(absl::SimpleAtoi(agent.out.Line().value_or("").substr(7), &keeper));
   const pid_t daemon = agent.out.ReadyPid();
   const pid_t worker = agent.out.ReadyPid();
-  // So that the agent can't act between the two. A stopped keeper would: it goes on with its
-  // agent's death (PR_SET_PDEATHSIG).
+  // The agent is stopped so that it can't act between the two kills. A stopped keeper could: it
+  // goes on at its agent's death (PR_SET_PDEATHSIG).
   kill(agent.pid, SIGSTOP);
   EXPECT_EQ(waitpid(agent.pid, nullptr, WUNTRACED), agent.pid);
   kill(keeper, SIGKILL);

@@ -21,7 +21,7 @@ TEST(KeeperKeepTest, WhoIsSparedLivesOnAndIsKept) {
   EXPECT_EQ(ProcessState(other), '-');
   EXPECT_TRUE(keeper.client->Keep(2, 0).ok());
   EXPECT_EQ(keeper.RunUntilStarted(2, 0), spared);
-  // It is one of the new generation: signals of the old one aren't for it.
+  // The worker belongs to the new generation: signals for the old one don't reach it.
   keeper.client->Signal(1, SIGKILL, {});
   keeper.client->Signal(2, SIGTERM, {0});
   keeper.Spawn(2, 1, Misbehave({"exit"}));
@@ -53,7 +53,7 @@ TEST(KeeperKeepTest, WhatTheyHaveLostOfTheirTreesStaysToo) {
   EXPECT_EQ(ProcessState(swept), '-');
   EXPECT_TRUE(keeper.client->Keep(2, 0).ok());
   keeper.RunUntilStarted(2, 0);
-  // Another's end doesn't take it away, the next sweep does.
+  // The end of another worker doesn't take the daemon away, the next sweep does.
   keeper.Spawn(2, 1, Misbehave({"daemon"}));
   keeper.RunUntilExited(2, 1);
   keeper.Spawn(2, 2, Misbehave({"exit"}));
@@ -75,7 +75,7 @@ TEST(KeeperKeepTest, KeptAgainAndAgain) {
     EXPECT_EQ(keeper.RunUntilStarted(generation + 1, 0), pid);
     EXPECT_EQ(ProcessState(daemon), 'S');
   }
-  // Its end takes what it left, by the tag that it was started with.
+  // The worker's end sweeps its daemon, found by the tag with which the worker was started.
   kill(pid, SIGKILL);
   EXPECT_EQ(keeper.RunUntilExited(4, 0).swept, 1U);
   EXPECT_TRUE(out.EndsWithin());
@@ -91,7 +91,7 @@ TEST(KeeperKeepTest, WhoHasEndedMeanwhileCanNotBeKept) {
   EXPECT_TRUE(keeper.client->Keep(2, 0).ok());
   EXPECT_TRUE(keeper.RunUntil([&] { return keeper.start_failed.contains({2, 0}); }));
   EXPECT_TRUE(absl::IsNotFound(keeper.start_failed[{2, 0}]));
-  // Nor who was never spared.
+  // The same with a worker that was never retained.
   keeper.Spawn(2, 1, Misbehave({"live"})).ReadyPid();
   EXPECT_TRUE(keeper.client->Keep(3, 1).ok());
   EXPECT_TRUE(keeper.RunUntil([&] { return keeper.start_failed.contains({3, 1}); }));
@@ -109,7 +109,8 @@ TEST(KeeperKeepTest, WhoWasSparedCanBeSweptAfterAll) {
   EXPECT_EQ((keeper.exited[{1, 0}].signal), SIGKILL);
 }
 
-// Without an agent nobody is spared: neither who waits for a generation nor who was kept for one.
+// Without its agent the keeper retains no worker: neither one that waits for a generation nor one
+// that was kept for one.
 TEST(KeeperKeepTest, TheyDieWithTheAgent) {
   for (const bool kept : {false, true}) {
     KeeperUnderTest keeper;

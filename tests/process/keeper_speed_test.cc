@@ -50,7 +50,7 @@ TEST(KeeperSpeedTest, AKilledWorkerIsNoticedWithin10Milliseconds) {
     told.push_back(MonotonicNow() - killed);
   }
   EXPECT_LT(FastQuarter("SIGKILL -> seen by the keeper", seen), absl::Milliseconds(10));
-  EXPECT_LT(FastQuarter("SIGKILL -> told to the agent", told), absl::Milliseconds(10));
+  EXPECT_LT(FastQuarter("SIGKILL -> reported to the agent", told), absl::Milliseconds(10));
 }
 
 TEST(KeeperSpeedTest, AnExitIsNoticedWithin10Milliseconds) {

@@ -26,7 +26,7 @@ TEST(KeeperTreeTest, ADaemonDiesWithItsWorker) {
   EXPECT_EQ(ProcessState(daemon), '-');
 }
 
-// The twin: without a keeper, killing the group of the worker leaves the daemon alive.
+// Negative control: without a keeper, killing the group of the worker leaves the daemon alive.
 TEST(KeeperTreeTest, TwinWithoutAKeeperTheDaemonLivesOn) {
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   Program worker = StartProgram(Misbehave({"daemon-parent"}));
@@ -76,7 +76,7 @@ TEST(KeeperTreeTest, SweepEmptiesEveryKindOfTree) {
   for (PipeReader* out : outs) out->ReadyPid();
   ASSERT_TRUE(keeper.Sweep(1).has_value());
   for (uint32_t rank = 0; rank < kinds.size(); ++rank) {
-    // All was gone before Empty was sent.
+    // All processes were gone before Empty was sent.
     EXPECT_TRUE(outs[rank]->EndsWithin(absl::ZeroDuration())) << kinds[rank][0];
     EXPECT_EQ((keeper.exited[{1, rank}].signal), SIGKILL) << kinds[rank][0];
   }
@@ -117,7 +117,7 @@ TEST(KeeperTreeTest, AnEmptyTreeIsEmptyAtOnceAndEveryQuestionIsAnswered) {
 TEST(KeeperTreeTest, NothingStartsWhileASweepIsUnderWay) {
   KeeperUnderTest keeper;
   keeper.Spawn(1, 0, Misbehave({"live"})).ReadyPid();
-  // Both commands meet the keeper together.
+  // The keeper reads the two commands together.
   kill(keeper.keeper_pid, SIGSTOP);
   keeper.client->Sweep(1, {});
   keeper.Spawn(2, 0, Misbehave({"live"}));

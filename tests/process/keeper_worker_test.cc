@@ -1,4 +1,5 @@
-// One worker at a time: how it is started, what it is given, how its end and its stops are told.
+// One worker at a time: how it is started, what it is given, how its end and its stops are
+// reported.
 #include <gtest/gtest.h>
 #include <sys/stat.h>
 #include <unistd.h>
@@ -109,7 +110,7 @@ TEST(KeeperWorkerTest, BindsAWorkerWithAllThatItStarts) {
     EXPECT_EQ(keeper.RunUntilExited(1, rank++).exit_code, 0);
     EXPECT_EQ(PipeReader(std::move(pipe.first)).Rest(), RunningOn({cpu}));
   }
-  // The twin; and the keeper is where it was.
+  // Negative control; and the keeper is where it was.
   PipeReader& free = keeper.Spawn(1, rank, Misbehave({"cpus"}));
   keeper.RunUntilExited(1, rank);
   EXPECT_EQ(free.Rest(), RunningOn(all));
@@ -158,7 +159,7 @@ TEST(KeeperWorkerTest, RefusesACommandThatNoKernelTakes) {
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
   EXPECT_TRUE(absl::IsInvalidArgument(keeper.Spawn({.argv = {}})));
 
-  // A smaller one reaches the kernel, whose error comes back.
+  // A smaller one reaches the kernel; the kernel's error comes back.
   keeper.Spawn(1, 0, {"/bin/true", std::string(1 << 20, 'x')});
   EXPECT_TRUE(keeper.RunUntil([&] { return keeper.start_failed.contains({1, 0}); }));
   EXPECT_TRUE(absl::StrContains((keeper.start_failed[{1, 0}].message()), "E2BIG"))
@@ -183,7 +184,7 @@ TEST_P(StartFailureTest, NamesProgramErrnoAndAdvice) {
   EXPECT_TRUE(absl::StrContains(message, absl::StrCat("exec '", path, "'"))) << message;
   EXPECT_TRUE(absl::StrContains(message, error)) << message;
   EXPECT_TRUE(absl::StrContains(message, advice)) << message;
-  // It never ran, so nothing else is told of it.
+  // The program never ran, so nothing else is reported about it.
   EXPECT_EQ(keeper.Sweep(3), 0U);
   EXPECT_TRUE(keeper.started.empty());
   EXPECT_TRUE(keeper.exited.empty());
@@ -232,7 +233,7 @@ TEST(KeeperWorkerTest, TellsAStopAndContinuesWhatItTerminates) {
   ASSERT_TRUE(keeper.RunUntil([&] { return keeper.stopped.contains({1, 0}); }));
   EXPECT_EQ((keeper.stopped[{1, 0}]), SIGSTOP);
 
-  // The twin: a bare TERM waits for ever at a stopped process.
+  // Negative control: a bare TERM waits for ever at a stopped process.
   const pid_t pid = keeper.started[{1, 0}];
   ASSERT_EQ(kill(pid, SIGTERM), 0);
   EXPECT_EQ(ProcessState(pid), 'T');

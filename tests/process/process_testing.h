@@ -70,7 +70,7 @@ struct Program {
 };
 Program StartProgram(const std::vector<std::string>& argv, int extra = -1);
 
-// A keeper of this test, its client, and all that the client told.
+// A keeper of this test, its client, and all that the client reported.
 class KeeperUnderTest {
  public:
   using Key = std::pair<uint64_t, uint32_t>;  // generation, local rank

@@ -183,10 +183,11 @@ TEST_F(ServiceChildTest, AndGivenUpWhenTheLossTimeoutIsOver) {
                                 "300ms (--service_loss_timeout): cannot listen on 127.0.0.1:"));
 }
 
-// Executed in the place of a service: says that it serves, and what it is told to say after that.
+// Executed in place of a service: announces that it serves, then prints the lines of this variable.
 constexpr char kWords[] = "DDPRUN_TEST_SERVICE_WORDS";
 
-// What a service has told that its record doesn't know, another one would decide anew.
+// After a service has sent decisions that its record doesn't have, a new one would decide them
+// again, perhaps differently.
 TEST_F(ServiceChildTest, NoneIsStartedFromARecordOfThePast) {
   for (const bool stale : {true, false}) {
     setenv(kWords, stale ? "ok 7 0\nstale it is of the past\n" : "ok 7 0\n", /*replace=*/1);

@@ -136,7 +136,7 @@ constexpr WaitCase kCases[] = {
      "waits for a signal", "a signal", false},
     {"Sigwait", "Ready(); signal.sigwait({signal.SIGUSR1})", "waits for a signal", "a signal",
      false},
-    // Children.
+    // Waits for children.
     {"Child", "Ready(); subprocess.run(['sleep', '600'])", "waits for its child `sleep 600` (pid ",
      " (sleep 600)", false},
     {"AnyChild", "p = subprocess.Popen(['sleep', '600']); Ready(); os.wait()",
@@ -195,7 +195,7 @@ constexpr WaitCase kCases[] = {
      "waits for pipe (epoll)", "epoll of pipe", false},
     {"FullPipe", "r, w = os.pipe(); Ready(); os.write(w, b'x' * (1 << 22))",
      "waits for pipe (write)", "write of pipe", false},
-    // Neither.
+    // Other states: a sleep, a stop, a computation.
     {"Sleep", "Ready(); time.sleep(600)", "sleeps", "a sleep", false},
     {"Stopped", "Ready(); os.kill(os.getpid(), signal.SIGSTOP)",
      "is stopped by a signal (SIGCONT continues it)", "stopped by a signal", false},
@@ -216,7 +216,7 @@ class WaitProbeTest : public ::testing::Test {
     record.l_type = F_WRLCK;
     EXPECT_EQ(flock(lock_.get(), LOCK_EX), 0);
     EXPECT_EQ(fcntl(lock_.get(), F_SETLK, &record), 0);
-    // Nobody accepts: the kernel answers a connection, and nobody a request.
+    // The kernel accepts connections to this socket, and no process answers requests.
     server_.Reset(socket(AF_INET, SOCK_STREAM | SOCK_CLOEXEC, 0));
     sockaddr_in address{};
     address.sin_family = AF_INET;

@@ -227,7 +227,7 @@ class AccelerateFiles(BedTestCase):
         self.assertGreater(accepted, DRAWS // 2)
 
     def test_what_accelerate_refuses(self):
-        """The twin: a key at the top that it doesn't know ends accelerate, too."""
+        """Negative control: a key at the top that it doesn't know ends accelerate, too."""
         name = self.bed.write("wrong.yaml", "distributed_type: 'NO'\nof_tomorrow: 1\n")
         self.assertIn("unknown keys", self.expected([name])[name])
         seen, words = self.seen(name)

@@ -72,7 +72,7 @@ class Job:
         self.bed.follower.refresh()
 
     def end(self):
-        """Its outcome; a job that still runs is stopped."""
+        """Returns the job's outcome; a job that still runs is stopped."""
         seconds = time.monotonic() - self.began
         status = self.process.returncode if self.process.ended() else None
         self.bed.follower.refresh()

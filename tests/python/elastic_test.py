@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Loops of Python's that train through failures (docs/ELASTIC.md): a run with kills ends bit by bit as an undisturbed one, no
-step is lost, no sample learned from twice, and who lived keeps its process.
+step is lost, no sample is learned from twice, and workers that weren't killed keep their processes.
 """
 
 import collections
@@ -19,7 +19,7 @@ from seeds import drawn_seed  # noqa: E402
 
 TRAINING = os.path.join(ROOT, "tests", "support", "elastic_python.py")
 PATIENCE = 60 * SLOW
-STEPS = 60  # of which 40 are an epoch
+STEPS = 60  # an epoch has 40
 # Workers are forks of an interpreter that has imported what a first optimizer imports.
 AHEAD = ("--warm", "on", "--warm_memory", "50%", "--preload", "torch,torch.distributed,torch._dynamo")
 
@@ -93,7 +93,7 @@ class Kills(ElasticCase):
         for place, lines in self.steps_of(journal).items():
             for loss, samples in lines:
                 self.assertEqual(steps[place][0], (loss if losses else steps[place][0][0], samples), f"step and rank {place}")
-        # Nobody was started for another reason than its own end.
+        # No worker was started for another reason than the end of its predecessor.
         self.assertEqual(3 + kills, len(events.find("worker_started")))
         self.assertEqual(2 * kills, len(events.find("worker_kept")))
         return journal
@@ -107,18 +107,18 @@ class Kills(ElasticCase):
         self.check("accumulate", "narrow")
 
     def test_a_scaler_and_clipping(self):
-        """Its first steps overflow."""
+        """The scaler's first steps overflow."""
         self.check("scaler")
 
     def test_two_models_and_optimizers(self):
-        """Where the first had its update already, a step that is done again tells that model's loss after it."""
+        """If the first model was updated already, the step that is done again reports that model's loss after the update."""
         self.check("gan", losses=False)
 
     def test_a_closure_and_processes_of_the_data_loader(self):
         self.check("closure", "workers")
 
     def test_collectives_of_its_own_in_steps_and_between_epochs(self):
-        """Where one breaks after the update, the step that is done again tells the loss after it."""
+        """If a collective breaks after the update, the step that is done again reports the loss after the update."""
         self.check("with", "evaluate", "halves", losses=False)
 
 
@@ -173,7 +173,7 @@ class Recoveries(ElasticCase):
 
 
     def test_the_job_ends_with_an_error_of_the_programs_own(self):
-        """Where no restart is left; the others don't add words of theirs."""
+        """No restart is left; the other workers don't add errors of theirs."""
         agent, journal, _ = self.start(env={"ELASTIC_RAISES": "1:1:20"})
         self.assert_status(1, agent, PATIENCE)
         self.assertIn("error: the job failed: worker rank 1", agent.text())
@@ -212,7 +212,7 @@ class Nodes(ElasticCase):
         return len({line["step"] for line in journal.find("step", world=world)})
 
     def check_samples(self, journal):
-        """Of an epoch each is learned from in one step."""
+        """Each sample of an epoch is learned from in one step."""
         steps = collections.defaultdict(list)
         for line in journal.find("step"):
             steps[line["step"]].append(line)

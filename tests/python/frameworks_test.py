@@ -47,7 +47,7 @@ class FrameworkTestCase(PythonTestCase):
         return lines, losses, warm
 
     def start_warm(self):
-        """Its first kill comes when there is an interpreter that has imported what the workers have."""
+        """Starts a job; its first kill comes when there is an interpreter that has imported what the workers have."""
         fifo = self.bed.path("warm.fifo")
         os.mkfifo(fifo)
         gate = os.open(fifo, os.O_RDWR)
@@ -113,7 +113,7 @@ class Lightning(FrameworkTestCase):
 
 
 class Trainer(FrameworkTestCase):
-    """Of Hugging Face's transformers."""
+    """Hugging Face's transformers.Trainer."""
 
     script, python = "unmodified_trainer.py", FRAMEWORKS
 

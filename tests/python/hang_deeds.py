@@ -79,7 +79,7 @@ def fifo_never_opened(seconds):
 
 
 def queue_never_filled(seconds):
-    """Its feeder waits for a socket, where somebody could write."""
+    """The queue's feeder waits for a socket, to which another process could write."""
     import queue
     items, (ours, its) = queue.Queue(), socket.socketpair()
     outside("sleep(600)\n", fds=[its.fileno()])
@@ -140,7 +140,7 @@ def lock_taken_twice(seconds):
 
 
 def locks_crossed(seconds):
-    """Of two threads each has the lock that the other waits for."""
+    """Each of two threads has the lock that the other waits for."""
     first, second, ready = threading.Lock(), threading.Lock(), threading.Barrier(2)
 
     def other():
@@ -161,7 +161,7 @@ def event_never_set(seconds):
 
 
 def kinds_crossed(seconds, mine):
-    """Of the ranks one has left the loop earlier."""
+    """One of the ranks has left the loop earlier."""
     import torch.distributed as dist
     if mine:
         dist.barrier()
@@ -198,7 +198,7 @@ def one_collective_more(seconds, mine):
 
 
 def left_with_its_connections_kept(seconds, mine):
-    """Its child has copies of them, so nobody sees it leave."""
+    """The rank's child has copies of its connections, so no other rank sees it leave."""
     import torch.distributed as dist
     if not mine:
         dist.all_reduce(tensor())

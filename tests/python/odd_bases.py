@@ -9,7 +9,7 @@ STEP = 0.02  # seconds; programs have their own
 
 
 class Alone:
-    """Without a process group."""
+    """A program without a process group."""
 
     def step(self, step):
         sleep(STEP)
@@ -112,7 +112,7 @@ class Inference:
 
 
 class Sampler:
-    """Of reinforcement learning: rank 0 learns, and hands the weights to all, which play."""
+    """Reinforcement learning: rank 0 learns, and hands the weights to all ranks, which play."""
 
     def __init__(self):
         import torch

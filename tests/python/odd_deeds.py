@@ -159,7 +159,7 @@ def socket_receive(seconds):
 
 
 def name_server_silent(seconds):
-    """As a resolver does: asks thrice, and goes on without an answer."""
+    """Stands for a resolver: asks three times, and goes on without an answer."""
     with socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as server, socket.socket(socket.AF_INET, socket.SOCK_DGRAM) as client:
         server.bind(("127.0.0.1", 0))
         client.settimeout(seconds / 3)
@@ -358,7 +358,7 @@ def evaluates(seconds):
 
 
 def compiles(seconds):
-    """A first torch.compile, whose backend takes long."""
+    """A first torch.compile with a slow backend."""
     import torch
 
     def slow(graph, _):
@@ -426,13 +426,13 @@ def frozen(seconds):
     except OSError:
         stopped(seconds)
         return
-    told, tell = os.pipe()
-    outside("home, folder, state, freeze, thaw, pid, seconds, tell = sys.argv[1:]\n"
+    reader, writer = os.pipe()
+    outside("home, folder, state, freeze, thaw, pid, seconds, done = sys.argv[1:]\n"
             "def put(f, t):\n  with open(f, 'w') as o: o.write(t)\n"
             "put(home + '/cgroup.procs', str(os.getpid()))\nput(folder + '/' + state, freeze)\nsleep(float(seconds))\n"
-            "put(folder + '/' + state, thaw)\nput(home + '/cgroup.procs', pid)\nos.rmdir(folder)\nos.write(int(tell), b'x')\n",
-            home, folder, state, freeze, thaw, os.getpid(), seconds, tell, fds=[tell])
-    os.read(told, 1)
+            "put(folder + '/' + state, thaw)\nput(home + '/cgroup.procs', pid)\nos.rmdir(folder)\nos.write(int(done), b'x')\n",
+            home, folder, state, freeze, thaw, os.getpid(), seconds, writer, fds=[writer])
+    os.read(reader, 1)
 
 
 SOLO = (child_sleeps, child_computes, child_output, child_pipeline, child_reads_slowly, process_joined, process_queue,
@@ -441,6 +441,6 @@ SOLO = (child_sleeps, child_computes, child_output, child_pipeline, child_reads_
         thread_event, thread_lock, thread_locks_in_turn, future, coroutine, alarm, signal_awaited, lock_and_signal,
         lock_and_native_timer, native_sleep, native_sleep_with_gil, spins, evaluates, compiles, terminal_input,
         terminal_debugger, stopped, traced, frozen)
-# Those that use a processor all the while.
+# Deeds that use a CPU all the time.
 BUSY = (child_computes, spins)
 HELPERS = (outside, fresh, stopped)

@@ -79,9 +79,9 @@ class Oddity:
         return len(inspect.signature(self.deed).parameters) == 2
 
     def __str__(self):
-        who = f"rank {self.ranks[0]}" if len(self.ranks) == 1 else f"ranks {', '.join(map(str, self.ranks))}"
+        ranks = f"rank {self.ranks[0]}" if len(self.ranks) == 1 else f"ranks {', '.join(map(str, self.ranks))}"
         when = f"before step {self.when}" if isinstance(self.when, int) else self.when
-        return f"{who}: {self.deed.__name__} for {self.seconds:g} s {when}"
+        return f"{ranks}: {self.deed.__name__} for {self.seconds:g} s {when}"
 
 
 @dataclasses.dataclass(frozen=True)

@@ -72,7 +72,8 @@ class RealHangs(unittest.TestCase):
         """Fails with all those that `check` finds something wrong with."""
         wrong = []
         for outcome in outcomes:
-            say(f"{outcome.program}: {', '.join(self.told(outcome)) or 'no rank named'}")
+            named = ", ".join(self.told(outcome)) or "no rank named"
+            say(f"{outcome.program}: {named}")
             if problem := check(outcome):
                 wrong.append(f"{problem}: {outcome.program}")
                 say(f"{wrong[-1]}\n{outcome.text}\n{outcome.program.text()}")
@@ -104,8 +105,8 @@ class RealHangs(unittest.TestCase):
         if named[0]["t"] - begun > NAMED * SLOW:
             return "named late"
         rank = outcome.program.oddities[0].ranks[0]
-        told = "(holds up the job: |was stopped by SIGSTOP; the job stands still)"
-        if not re.search(rf"worker rank {rank} \(.*pid \d+\) {told}", outcome.text):
+        state = "(holds up the job: |was stopped by SIGSTOP; the job stands still)"
+        if not re.search(rf"worker rank {rank} \(.*pid \d+\) {state}", outcome.text):
             return "not on the console"
         return self.misnamed(outcome, named)
 

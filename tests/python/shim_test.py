@@ -44,7 +44,7 @@ class CommandLines(unittest.TestCase):
 
 
 class Programs(PythonTestCase):
-    """Without torch: the interpreter becomes ddprun before it is imported."""
+    """Programs that don't import torch: the interpreter becomes ddprun before that."""
 
     def plain(self, name, words, **options):
         return self.python(name, words, interpreter=sys.executable, **options)
@@ -102,7 +102,7 @@ class InProcess(PythonTestCase):
         cls.addClassCleanup(cls.parked.close)
 
     def shown(self, name, text, status=0, env=None):
-        """What a caller says whose start is all the same: it is forked, but with --all."""
+        """The output of a program for which the kind of start doesn't matter: it is forked, except with --all."""
         if WHOLE:
             return self.text_of(self.call(name, text, env=env), status)
         output = self.bed.path(f"{name}.out")
@@ -122,7 +122,7 @@ class InProcess(PythonTestCase):
         shown = self.text_of(self.call("on", text))
         self.assertIn("worker 0 2 1 a\n", shown)
         self.assertIn("worker 1 2 1 a\n", shown)
-        # The twin: torch's own agent, which knows no generation.
+        # Negative control: torch's own agent, which knows no generation.
         self.assertIn("worker 0 2 None a\n", self.text_of(self.call("off", text, shim=False)))
 
     def test_a_debugger_that_the_workers_miss_is_said(self):
@@ -136,8 +136,8 @@ class InProcess(PythonTestCase):
         self.assertNotIn(words, self.shown("plain", run))
 
     def test_a_function_and_its_results(self):
-        """It waits at its end for those of the other workers, as torch's do: many leave their process group to the end of the
-        process."""
+        """A worker waits at its end for the ends of the others, as torch's do: many programs leave their process group to the end
+        of the process."""
         # ddprun, and a copy of the event log, which the shim removes.
         ddprun = self.bed.write("ddprun", f'''#!/bin/sh
 {DDPRUN} "$@"
@@ -160,7 +160,7 @@ exit $status
             self.assertGreater(min(ends), max(finished, default=0))
 
     def test_output_passes_through_what_the_caller_put_in_place_of_stdout(self):
-        """As a notebook or a test of the caller's does; the streams of the process itself go to ddprun as they are."""
+        """A notebook, or a test of the caller's, replaces stdout; the streams of the process itself go to ddprun unchanged."""
         script = self.bed.write("show.py", SHOW + "os.write(2, b'complaint\\n')\n")
         text = self.shown("captured", CONFIG + f'''
 import contextlib, io, os

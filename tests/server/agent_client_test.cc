@@ -54,8 +54,8 @@ class AnsweringAgent final : public agent::v1::Agent::Service {
   std::unique_ptr<grpc::Server> server_;
 };
 
-// gRPC says of the calls of a server that shuts down that they were cancelled, without a word. Who
-// looks for its own agent among those of a machine asks the next one then.
+// gRPC ends the calls of a server that shuts down as cancelled, without a text. A client that looks
+// for its own agent among those of a machine then asks the next one.
 TEST(AgentClient, AnAgentThatEndsIsNotThere) {
   const AnsweringAgent agent(grpc::Status(grpc::StatusCode::CANCELLED, ""));
   for (const absl::Status& status : {agent.LogsOf(), agent.StateOf()}) {

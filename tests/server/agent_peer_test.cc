@@ -141,7 +141,8 @@ TEST_F(TwoAgentsTest, RankZeroMayMove) {
   EXPECT_EQ(EndOf(worker_b_.Get(2, "k", 0)), "OK");
 }
 
-// A peer that was told a wrong address must not make two agents forward in a circle.
+// Two agents that each have the other's address for their peer's must not forward a call in a
+// circle.
 TEST_F(TwoAgentsTest, CallsAreForwardedOnce) {
   a_->BeginGeneration(Generation(1, Peer(*b_)));
   b_->BeginGeneration(Generation(1, Peer(*a_)));
@@ -203,7 +204,7 @@ class DoorTest : public AgentServerTest {
   }
 };
 
-// gRPC's own listener is gone for good after that (front_door_test's twin).
+// gRPC's own listener is gone for good after that (the negative control in front_door_test).
 TEST_F(DoorTest, OtherNodesGetInOnceThereAreDescriptors) {
   const auto a = StartServer(WithToken(Options("a")));
   rendezvous::Stranger first(loop_.get());
@@ -392,7 +393,7 @@ TEST_F(ProxyTest, AgentsAreCalledDirectly) {
   EXPECT_EQ(EndOf(worker.Set(1, "k", "v")), "OK");
 }
 
-// The twin: with gRPC's defaults the call is lost.
+// Negative control: with gRPC's defaults the call is lost.
 TEST_F(ProxyTest, DefaultsGoThroughTheProxy) {
   const auto a = StartServer(Options("a"));
   a->BeginGeneration(Generation(1));

@@ -48,18 +48,18 @@ class AgentRejoinTest : public AgentServerTest {
     AwaitTold(1);
     return end;
   }
-  // And is told of it.
+  // The worker outlives generation 1, and its call returns the end.
   void OutliveGenerationOne() {
     const EndOutcome end = AwaitEndOfGenerationOne();
     EndTurn(1, {0});
     EXPECT_EQ(EndOf(end), "OK");
   }
-  // gRPC may hand a call over later than those that were made after it: what a call tells is waited
-  // for.
+  // Waits for the reports of `count` calls: gRPC may hand a call over later than those that were
+  // made after it.
   void AwaitTold(size_t count) {
     EXPECT_TRUE(LoopUntil(loop_.get(), [&] { return told_.size() >= count; }));
   }
-  // What was told since: `count` words, or more.
+  // The reports since the last call: `count`, or more.
   std::vector<std::string> Told(size_t count) {
     AwaitTold(count);
     Settle(&worker_);
@@ -100,7 +100,8 @@ TEST_F(AgentRejoinTest, WhoAsksAfterItWasTakenOverIsToldAtOnce) {
   EXPECT_EQ(Finished(worker_.GetAssignment(0, 1, kLongMs))->reply.generation(), 2U);
 }
 
-// It hears of the one after that; a word that comes late doesn't change it.
+// The worker releases generation 2, then gets its place in generation 3; the late start in
+// generation 2 doesn't change that.
 TEST_F(AgentRejoinTest, WhoWaitsToBeTakenOverLetsGoOfAGenerationThatEndsBefore) {
   OutliveGenerationOne();
   const AssignmentOutcome next = worker_.GetAssignment(0, 1, kLongMs);
@@ -125,7 +126,7 @@ TEST_F(AgentRejoinTest, AWorkerSaysThatItsProgramCanBeStartedAhead) {
   EXPECT_THAT(Told(0), IsEmpty()) << "this one doesn't say so";
 }
 
-// The twin: who doesn't wait for the end of its generation lets go of nothing.
+// Negative control: a worker that doesn't wait for the end of its generation releases nothing.
 TEST_F(AgentRejoinTest, TwinAPlainWorkerOnlyAsks) {
   server_->BeginGeneration(Generation(1));
   EndTurn(1, {});
@@ -153,7 +154,7 @@ TEST_F(AgentRejoinTest, WhoWasKeptHasLetGoOfWhatItNeverHeardOf) {
   server_->BeginGeneration(Generation(3), {0});
   Started(3, 0);
   EXPECT_EQ(Finished(next)->reply.generation(), 3U);
-  // Its successor is another process.
+  // The process of the next generation is another one.
   EndTurn(3, {});
   EXPECT_THAT(EndOf(worker_.AwaitGenerationEnd(0, 3)), StartsWith("FAILED_PRECONDITION"));
 }

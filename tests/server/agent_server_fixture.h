@@ -30,7 +30,7 @@ namespace ddprun::launcher {
 inline constexpr char kRunId[] = "job7";
 inline constexpr uint32_t kLongMs = 60'000;  // longer than any test waits
 
-// What became of one call, seen on the loop.
+// The result of one call, seen on the loop.
 template <typename Reply>
 struct Outcome {
   grpc::ClientContext context;
@@ -53,14 +53,14 @@ class Client {
                                   rendezvous::ChannelSettings({.message_bytes = 100U << 20})));
   }
 
-  // Begins a call; `request` is sent as it is.
+  // Begins a call; `request` is sent unchanged.
   StoreOutcome Send(const agent::v1::StoreRequest& request) {
     auto outcome = std::make_shared<Outcome<agent::v1::StoreReply>>();
     stub_->async()->Store(&outcome->context, &request, &outcome->reply,
                           [this, outcome](const grpc::Status& status) { End(outcome, status); });
     return outcome;
   }
-  // The same for one operation of a generation of our job: Send(3, [](auto* r) { … }).
+  // Begins a call with one operation of a generation of our job: Send(3, [](auto* r) { … }).
   template <typename Fill>
   StoreOutcome Send(uint64_t generation, Fill fill) {
     agent::v1::StoreRequest request;

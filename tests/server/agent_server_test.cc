@@ -62,7 +62,7 @@ TEST_F(OneAgentTest, AssignmentWaitsForANewerGeneration) {
   Settle(&worker_);
   EXPECT_FALSE(next->done);
   server_->EndGeneration(rendezvous::Generation(3), "worker 1 failed");
-  // One that is over is nobody's assignment.
+  // A generation that is over is nobody's assignment.
   const auto at_once = worker_.GetAssignment(0, 0, 0);
   EXPECT_THAT(EndOf(at_once),
               AllOf(StartsWith("DEADLINE_EXCEEDED"), HasSubstr("3 is over: worker 1 failed")));

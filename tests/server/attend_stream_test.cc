@@ -129,7 +129,7 @@ TEST_F(AttendStreamTest, ASlowReaderIsToldWhy) {
   EXPECT_LT(agent.received().size(), taken) << "the rest was to be dropped";
 }
 
-// Its flow-control window is full and stays so: the end does not wait for it for ever.
+// The peer's flow-control window is full and stays so: the end doesn't wait for it for ever.
 TEST_F(AttendStreamTest, APeerThatNeverReadsIsCutOff) {
   Serve({.queued_messages = 1'000'000, .queued_bytes = 4U << 20, .close = absl::Milliseconds(100)});
   RawStream agent(loop_.get(), channel_, /*reads=*/false);
@@ -175,7 +175,7 @@ TEST_F(AttendStreamTest, AStreamWithAFirstMessageMayBeSilent) {
   EXPECT_EQ(messages_.size(), 1U);
 }
 
-// Its message comes in time by the clock of whoever was not held up.
+// A stream's message is in time if the service itself was held up until after the limit.
 TEST_F(AttendStreamTest, NobodyIsSilentWhileTheServiceIsHeldUp) {
   const absl::Duration limit = absl::Milliseconds(500) * Slow();
   Serve({.first_message = limit});
@@ -203,8 +203,8 @@ TEST_F(AttendStreamTest, OneMessageIsReadAtATime) {
   ASSERT_TRUE(Until([&] { return messages_.size() == 2; }));
 }
 
-// This thread is the loop's, which so stands still: a status that is new needs it for no job that
-// is in it, neither for the first page nor for those that name the job.
+// This thread is the loop's, so the loop stands still: a fresh status doesn't need it for the jobs
+// in it, neither for the first page nor for a request that names the job.
 TEST_F(AttendStreamTest, AStatusThatIsNewIsReadBesideTheLoop) {
   Serve({});
   auto whole = std::make_shared<v1::GetStatusReply>();
@@ -225,7 +225,8 @@ TEST_F(AttendStreamTest, AStatusThatIsNewIsReadBesideTheLoop) {
   EXPECT_EQ(ask("job8", absl::Milliseconds(300)), "Deadline Exceeded") << "the loop knows";
 }
 
-// Who closes its side has read all, and is only done; who is cancelled may not have (R8).
+// An agent that closes its side has read all, and is only done; one that is cancelled may not have
+// read all (R8).
 TEST_F(AttendStreamTest, TheEndIsToldOnceAndHowItCame) {
   Serve({});
   int cancelled = 0;

@@ -9,7 +9,7 @@
 
 #include "absl/strings/str_cat.h"
 
-// How many calls are open, and whose.
+// How many calls are open, and which peer has them.
 namespace ddprun::rendezvous {
 namespace {
 

@@ -7,7 +7,7 @@
 #include "rendezvous/wire/byte_buffer.h"
 #include "tests/server/rendezvous_fixture.h"
 
-// What many agents are told alike.
+// Messages that many agents get with the same bytes.
 namespace ddprun::rendezvous {
 namespace {
 
@@ -69,7 +69,7 @@ class FanOutServerTest : public RendezvousFixture {
     body.node.hosts_service = node == 5;
     return join;
   }
-  // All workers of the first node have failed, and wrote much.
+  // The report of a node; on the first one all workers have failed, and wrote much.
   static GroupStopped StoppedOf(uint32_t node) {
     GroupStopped stopped;
     for (uint32_t rank = 0; node == 0 && rank < kFailuresMax; ++rank) {

@@ -27,7 +27,7 @@ using ::testing::IsEmpty;
 constexpr absl::string_view kAttend = "/ddprun.rendezvous.v1.Rendezvous/Attend";
 constexpr DoorBounds kUnbounded = {.strangers = 1U << 20, .per_address = 1U << 20};
 
-// As far as this machine lets one process go.
+// As many unauthenticated peers as this machine lets one process have.
 int ManyStrangers() {
   rlimit limit{};
   getrlimit(RLIMIT_NOFILE, &limit);
@@ -100,7 +100,7 @@ TEST_F(FrontDoorTest, ConnectionsAreTakenAgainOnceThereAreDescriptors) {
   events_ = *EventLog::Open(path, "service");
   ServeWith(kUnbounded);
   Crowd crowd(loop_.get(), server_->port(), 300, "127.0.0.2");
-  // One is ended for each descriptor that is missing, as soon as one is a second old.
+  // For each missing descriptor one connection is ended, as soon as one is a second old.
   ASSERT_TRUE(Until([&] { return Refused("connection_evicted") > 2; }));
   few.End();
   crowd.Go();
@@ -212,8 +212,8 @@ TEST_F(FrontDoorTest, NorDoHeartbeatsAndWhoHasTheToken) {
   EXPECT_THAT(Refused("connection_evicted") + Refused("connection_turned_away"), 0U);
 }
 
-// gRPC holds nobody to its bound who doesn't say that he knows it: as many streams as there is room
-// for, on one connection, kept every member out.
+// gRPC doesn't hold a client to the limit on streams before the client has confirmed its settings:
+// on one connection, as many streams as there is room for kept every member out.
 TEST_F(FrontDoorTest, WhoOpensMoreStreamsThanItMayIsTurnedOut) {
   Serve();
   Stranger flood(loop_.get());
@@ -255,8 +255,8 @@ TEST_F(FrontDoorTest, TwinWhoOpensAsManyAsItMayStays) {
   EXPECT_EQ(Refused("connection_turned_out"), 0U);
 }
 
-// They have 10 s to say something, again and again; each connection has so few that all of them
-// leave room for members.
+// Each stream has 10 s for its first message, and may be opened again and again; a connection has
+// so few streams that all of them leave room for members.
 TEST_F(FrontDoorTest, ManyStreamsFromOneAddressKeepNoMemberOut) {
   Serve();
   std::vector<std::unique_ptr<Stranger>> crowd;

@@ -75,7 +75,7 @@ TEST_F(ListenerTest, TakesAFreePort) {
     const auto listener = StartGrpcListener(listen, &service_);
     ASSERT_TRUE(listener.ok()) << listener.status();
     EXPECT_GT(listener->port, 0) << listen;
-    // Something of gRPC answers there.
+    // A service of gRPC's answers there.
     const auto reply = FetchStatus(absl::StrCat(host, ":", listener->port), "", absl::Seconds(5));
     EXPECT_TRUE(absl::IsUnimplemented(reply.status())) << listen << " " << reply.status();
   }

@@ -36,8 +36,8 @@
 #include "tests/support/raw_stream.h"
 #include "tests/support/slow.h"
 
-// The defaults of gRPC that are changed, each with its twin: what gRPC does by itself. A twin that
-// fails says that a later gRPC needs the setting no more.
+// The defaults of gRPC that are changed, each with a negative control: what gRPC does by itself. If
+// a negative control fails, this version of gRPC doesn't need the setting any more.
 namespace ddprun::rendezvous {
 namespace {
 
@@ -199,7 +199,8 @@ TEST(GrpcSettings, NamesAreResolvedByTheSystem) {
   EXPECT_EQ(std::getenv("GRPC_DNS_RESOLVER"), nullptr) << "workers would inherit it";
 }
 
-// Each connection of a service has it, also while it waits: of thousands 8 KiB each are much.
+// Each connection of a service has a read buffer, also while it waits: with thousands of
+// connections 8 KiB each are much.
 TEST(GrpcSettings, AConnectionReadsIntoLittle) {
   const auto listener = Serve(true);
   watched_port = listener->port;
@@ -373,8 +374,8 @@ class Relay {
   std::thread thread_;
 };
 
-// One wait for four idle streams: a client of ours notices a service that is cut off; its pings are
-// welcome at our server, and a crime at one with gRPC's limits.
+// One wait for four idle streams: our client notices a service that is cut off; its pings are
+// welcome at our server, and refused by one with gRPC's limits.
 TEST(GrpcSettings, KeepaliveAndItsTwins) {
   const auto loop = *EventLoop::Create();
   const auto ours = Serve(true);
@@ -453,7 +454,7 @@ TEST(GrpcSettings, TwinAThreadOfGrpcJoinsItself) { EXPECT_TRUE(OneDies("LastChan
 }  // namespace
 }  // namespace ddprun::rendezvous
 
-// Stands before the C library's, to see who asks.
+// Overrides the C library's function, to count the lookups.
 extern "C" int getaddrinfo(const char* node, const char* service, const addrinfo* hints,
                            addrinfo** result) {
   using Function = int (*)(const char*, const char*, const addrinfo*, addrinfo**);

@@ -63,7 +63,7 @@ TEST_F(HeartbeatTest, KeepANodeAliveWhoseStreamIsStuck) {
 }
 
 TEST_F(HeartbeatTest, WithoutThemSuchANodeIsLost) {
-  // Another one is heard, else the service would take itself for cut off (R4).
+  // Another node is heard: otherwise the service would take itself for cut off (R4).
   JobSpec& job = std::get<Join>(join_.body).job;
   job.nodes_min = job.nodes_max = 2;
   const auto stream = JoinAs(join_);
@@ -133,7 +133,7 @@ class ScriptedService final : public v1::Rendezvous::Service {
  public:
   using Stream = grpc::ServerReaderWriter<v1::ServiceMessage, v1::AgentMessage>;
 
-  // `loop`: of who waits for what is counted.
+  // Params: loop: woken whenever a count has changed, for a test that waits for it.
   explicit ScriptedService(EventLoop* loop) : loop_(loop) {}
 
   grpc::Status Attend(grpc::ServerContext* /*context*/, Stream* stream) override {
@@ -183,7 +183,7 @@ TEST_F(HeartbeatTest, AreThereWhileTheLeaseInForceIsShort) {
   listener.server->Shutdown(gpr_now(GPR_CLOCK_MONOTONIC));
 }
 
-// Of the number of nodes that the job has at least, before all of them are here.
+// The client gets the lease of a job with nodes_min nodes, before all of them are here.
 TEST_F(HeartbeatTest, AreNotBegunWhereTheLeaseWillBeLong) {
   ScriptedService service(loop_.get());
   const GrpcListener listener = *StartGrpcListener("127.0.0.1:0", &service);

@@ -173,7 +173,8 @@ class SlowJournal final : public Journal {
 
 class JournalTest : public AttendTest {
  protected:
-  // Two nodes, of which the second makes the first generation, and its record.
+  // Two nodes join; the second one makes the service form the first generation, and write its
+  // record.
   void JoinBoth() {
     Serve({.journal = journal_, .on_record_stale = [this](const std::string& why) {
              stale_ = why;
@@ -209,7 +210,7 @@ TEST_F(JournalTest, NobodyHearsOfAGenerationBeforeItIsRecorded) {
   ASSERT_TRUE(UntilAssigned(*first_));
 }
 
-// Else a disk that is slower than the lease loses every node.
+// Otherwise a disk that is slower than the lease would lose every node.
 TEST_F(JournalTest, NodesAreWelcomedAndProbedWhileItWrites) {
   JoinBoth();
   ASSERT_TRUE(Until([&] { return first_->Last(&Message::has_probe) != nullptr; }));
@@ -228,7 +229,7 @@ TEST_F(JournalTest, AJobGoesOnWithoutItAndSaysSo) {
   EXPECT_THAT(Status().jobs(0).record_lost(), HasSubstr("disk full"));
 }
 
-// Else a service that dies in between would be followed by one that believes it.
+// Otherwise a service that dies in between would be followed by one that believes the old record.
 TEST_F(JournalTest, NobodyHearsOfAGenerationBeforeTheOldRecordIsGone) {
   JoinBoth();
   journal_->retracts_late = true;

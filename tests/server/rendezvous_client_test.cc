@@ -50,7 +50,7 @@ class ClientTest : public RendezvousFixture {
       return std::holds_alternative<Body>(message);
     });
   }
-  // From a new client's start to the end of its first try; `finish`: it is told to finish at once.
+  // From a new client's start to the end of its first try; `finish`: Finish() is called at once.
   absl::Duration TimeToFirstEnd(const std::string& to, bool finish) {
     closed_.clear();
     Connect(to);
@@ -216,7 +216,7 @@ TEST_F(ClientTest, AnotherGrpcServiceEndsTheTries) {
   EXPECT_TRUE(opened_.empty());
 }
 
-// It may be a service that is just dying, so it is tried again.
+// A peer that hangs up may be a service that is just dying, so the client tries again.
 TEST_F(ClientTest, APeerThatHangsUpIsTriedAgain) {
   std::string to;
   Fd listener = Mute(&to);
@@ -426,8 +426,8 @@ TEST_F(ClientTest, MayEndInEachOfItsCallbacks) {
       client.reset();
       ended = true;
     };
-    // Each has an id of its own: the service may read the next one's Join before the end of this
-    // one's stream, and would refuse a second agent for a node whose first one is there.
+    // Each agent has an id of its own: the service may read the next one's Join before the end of
+    // this one's stream, and would refuse a second agent of a node with a live agent.
     AgentMessage join = SampleJoin("job7", absl::StrCat("node", where));
     join.incarnation = Incarnation(100 + static_cast<uint64_t>(where));
     client = RendezvousClient::Start(

@@ -12,7 +12,7 @@
 #include "rendezvous/wire/status_pages.h"
 #include "tests/server/rendezvous_fixture.h"
 
-// Status and stop calls, and who may make them.
+// Status and stop calls, and which clients may make them.
 namespace ddprun::rendezvous {
 namespace {
 
@@ -55,7 +55,8 @@ TEST_F(ControlTest, StatusOverASocket) {
   EXPECT_TRUE(absl::IsNotFound(missing.status())) << missing.status();
 }
 
-// More than a page of nodes, whose texts are as long as they may be: it was shown without any.
+// A job with more than a page of nodes, with texts as long as they may be, was shown without any
+// nodes.
 TEST_F(ControlTest, ALargeJobIsShownWhole) {
   const std::string text(kNameBytesMax - 10, 'n');
   const auto nodes = static_cast<uint32_t>(kPageBytes / (3 * text.size()) + 100);
@@ -71,8 +72,8 @@ TEST_F(ControlTest, ALargeJobIsShownWhole) {
     join.node.hostname = join.node.address = join.node.role = text;
     join.job.lease = absl::Hours(1);  // these agents answer no probe
     agents.push_back(JoinAs(message));
-    // All of them at once would keep the machine, which is the service's too, busy for longer than
-    // a stream may be silent.
+    // All calls at once would keep the machine, which is the service's, too, busy for longer than a
+    // stream may be silent.
     constexpr uint32_t kAtOnce = 64;
     if (agents.size() % kAtOnce != 0 && agents.size() < nodes) continue;
     ASSERT_TRUE(Until([&] {
@@ -145,7 +146,7 @@ TEST_F(ControlTest, WhoHasNoTokenIsAnsweredSoOftenAndNoMore) {
   const absl::Status last = Stop("job7", "falsch");
   EXPECT_TRUE(absl::IsResourceExhausted(last)) << last;
   EXPECT_THAT(last.ToString(), HasSubstr("ask less often, or give the token (--token_file"));
-  EXPECT_TRUE(absl::IsNotFound(Stop("job7", "geheim"))) << "who has the token isn't counted";
+  EXPECT_TRUE(absl::IsNotFound(Stop("job7", "geheim"))) << "a client with the token isn't counted";
   AgentMessage join = SampleJoin("job7", "a");
   const auto join_over_tcp = [&] {
     auto agent = std::make_unique<RawStream>(loop_.get(), MakeChannel(target()));

@@ -59,7 +59,7 @@ class RendezvousFixture : public ::testing::Test {
     return Until([&stream] { return stream.Last(&v1::ServiceMessage::has_assignment) != nullptr; });
   }
 
-  // What the service holds, over a call of its own.
+  // Asks the service for its status, over a call of its own.
   v1::GetStatusReply Status(const std::string& run_id = "") {
     auto stub = v1::Rendezvous::NewStub(server_->InProcessChannel());
     grpc::ClientContext context;

@@ -230,7 +230,7 @@ TEST_F(HostileTest, AFloodOfMessages) {
   EXPECT_FALSE(agent->done());
 }
 
-// It may be a member that stood still for a while: it must not end for it.
+// The slow reader may be a member that stood still for a while: the refusal must not end it.
 TEST_F(HostileTest, ASlowReaderMayTryAgain) {
   Serve();
   std::vector<AgentMessage> joins;
@@ -285,7 +285,7 @@ TEST_F(HostileTest, TheEndOfTheServiceEndsStreams) {
   }
 }
 
-// Calls that arrive while the loop ends the service are finished by whoever sees them. Over
+// A call that arrives while the loop ends the service is finished by the thread that sees it. Over
 // sockets: gRPC 1.51's in-process transport crashes in a client that calls while its server ends.
 TEST_F(HostileTest, TheEndOfTheServiceUnderLoad) {
   for (int round = 0; round < 10; ++round) {

@@ -99,7 +99,7 @@ TEST(StatusPages, ANodeThatIsLongerThanAPageIsShownAlone) {
   EXPECT_EQ(page.jobs(0).nodes_size(), 1);
 }
 
-// Nothing is left out of PageOf that ToProto may set: a new field of the proto is to be copied.
+// PageOf copies every field that ToProto may set: a new field of the proto must be copied, too.
 TEST(StatusPages, NothingButTheNodesIsLeftOut) {
   v1::GetStatusReply whole;
   whole.set_term(7);

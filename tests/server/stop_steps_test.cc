@@ -41,7 +41,7 @@ class StopStepsTest : public ::testing::Test {
   void Put(uint32_t rank, size_t offset, uint64_t value) {
     EXPECT_EQ(pwrite(pages_[rank].get(), &value, sizeof(value), static_cast<off_t>(offset)), 8);
   }
-  // As a worker does that asks.
+  // Marks a step as a worker does that asks for stop steps.
   void AtStep(uint32_t rank, uint64_t step, bool waits = false) {
     Put(rank, kProgressWordOffset, PackProgress(ProgressPhase::kTrain, step));
     Put(rank, kProgressAnswerOffset, waits ? step << 1 | 1 : 1);
@@ -86,7 +86,7 @@ TEST_F(StopStepsTest, OneThatDoesNotAskIsEnough) {
   EXPECT_FALSE(looked_.at(0).look.heeds);
   monitor_->OnEnded(1, false);
   Ask(2, 0);
-  EXPECT_TRUE(looked_.at(1).look.heeds) << "whoever has ended need not ask";
+  EXPECT_TRUE(looked_.at(1).look.heeds) << "a worker that has ended need not ask";
 }
 
 TEST_F(StopStepsTest, BelowIsBelievedWhenItIsSeenTwice) {

@@ -16,7 +16,7 @@ using rendezvous::Generation;
 
 namespace {
 
-// One that may be none after its jitter.
+// A pause this short may become none by its jitter.
 constexpr absl::Duration kShortPause = absl::Milliseconds(10);
 
 }  // namespace
@@ -123,7 +123,7 @@ std::string BlameWatch::OnNote(const rendezvous::Note& note) {
     const std::vector<std::string> nodes = NodesOf(note);
     members_ = {nodes.begin(), nodes.end()};
   } else if (Is(note, "node_lost") || Is(note, "node_left")) {
-    const bool done = absl::StartsWith(NoteField(note, "why"), "done, ");  // done is not dead
+    const bool done = absl::StartsWith(NoteField(note, "why"), "done, ");  // not lost
     any_gone_ |= members_.contains(NoteField(note, "node")) && !done;
   } else if (Is(note, "round_closed")) {
     const bool charged = NoteField(note, "blame") == "worker";
@@ -173,7 +173,7 @@ std::string PolicyWatch::OnClosed(const rendezvous::Note& note, Instant now) {
     return "";
   }
   if (rule == "worker_failure" || rule == "backoff") {
-    // With words of its own and right after the start: the chaos of the simulation has none else.
+    // In the simulation each failure soon after the start is a failed start.
     starts_failed_ = uptime_ < rendezvous::kQuickFailure ? starts_failed_ + 1 : 0;
     if (++charged_ > job_.max_restarts) return "more restarts than allowed";
     const bool must_pause = crashes_ && starts_failed_ > 2 && rules.backoff_max > kShortPause;
@@ -216,7 +216,7 @@ std::string QuarantineWatch::OnFormed(const rendezvous::JobView& view, Instant n
     members += node.group_rank ? 1 : 0;
     if (node.group_rank && quarantined) bad_member = node.node_id.value();
     const bool waits = node.state == "joined" || node.state == "spare";
-    // One with a claim may have a rival for it, and is no candidate then.
+    // A node that claims a rank may have a rival for it, and is no candidate then.
     const bool could_start = waits && !node.info.node_rank;
     if (!node.group_rank && !quarantined && could_start) left_out = node.node_id.value();
     if (!node.group_rank && quarantined && could_start) bad_waiting = node.node_id.value();

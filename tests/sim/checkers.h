@@ -13,10 +13,10 @@
 #include "rendezvous/core/message.h"
 #include "tests/sim/sim_node.h"
 
-// What must hold whatever happens to a cluster; each check returns what is wrong, "" = nothing.
+// Invariants of a cluster under any faults; each check returns what is wrong, "" = nothing.
 namespace ddprun::sim {
 
-// An assignment and whom it was sent to.
+// An assignment, and the node to which the service sent it.
 struct Told {
   rendezvous::Assignment assignment;
   const SimNode* node = nullptr;
@@ -128,7 +128,7 @@ class StopSteps {
   uint64_t count_ = 0;
 };
 
-// Everyone who has heard a verdict has heard the same, and ends accordingly.
+// All nodes that have heard a verdict have heard the same one, and end accordingly.
 class VerdictWatch {
  public:
   std::string OnExit(const launcher::Exit& exit);
@@ -137,13 +137,13 @@ class VerdictWatch {
   std::optional<rendezvous::Outcome> outcome_;
 };
 
-// Whether a note is of this event. Mostly it isn't, which the length shows.
+// Whether a note is of this event.
 inline bool Is(const rendezvous::Note& note, absl::string_view event) {
   return note.event == event;
 }
 // The value of a note's field; "" without it.
 const std::string& NoteField(const rendezvous::Note& note, absl::string_view key);
-// The same of a field that is milliseconds; infinite where there is none.
+// The value of a field in milliseconds; infinite without it.
 absl::Duration MillisecondsOf(const rendezvous::Note& note, absl::string_view key);
 
 // The ids of a generation's nodes, by group rank: "ranks" is "n0=[0..1] n1=[2..2]".

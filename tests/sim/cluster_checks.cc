@@ -10,7 +10,7 @@
 #include "rendezvous/core/timing.h"
 #include "tests/sim/cluster_sim.h"
 
-// What must hold of a simulated cluster, at each step of its service and at each note.
+// Invariants of a simulated cluster, checked at each step of its service and at each note.
 namespace ddprun::sim {
 
 using rendezvous::Assignment;
@@ -22,14 +22,14 @@ using rendezvous::StreamKey;
 
 namespace {
 
-// From a stream's beginning until its agent counts as one that would hear a verdict.
+// How long after a stream's beginning its agent counts as one that would hear a verdict.
 constexpr absl::Duration kHearing = absl::Seconds(1);
-// A record that was begun before, and the one that has the report.
+// Two slow writes: a record that was begun before, and the one that has the report.
 constexpr absl::Duration kSlowWrites = absl::Seconds(11);
-// What a sweep may take that finds something left behind.
+// How long a sweep may take that finds something left behind.
 constexpr absl::Duration kSweep = absl::Seconds(20);
 
-// R5: nobody counts as stopped while its own word on it is under way.
+// R5: no node counts as stopped while its own message about that is under way.
 std::string CheckIgnored(const Note& note) {
   if (!Is(note, "ignored") || NoteField(note, "why") != "its workers were stopped already") {
     return "";
@@ -50,7 +50,7 @@ uint32_t ConnectedBeside(const Note& note, const rendezvous::JobView& view) {
 
 }  // namespace
 
-// Those of them that something happened to, and now and then all.
+// Observes the nodes that an event may have changed, and every 64th time all of them.
 void ClusterSim::ObserveNodes() {
   constexpr uint64_t kAll = 64;
   const bool all = ++observed_ % kAll == 0;
@@ -70,18 +70,18 @@ void ClusterSim::Observe(const SimNode& node, bool touched) {
                absl::StrCat("node ", number, " has changed, and nobody saw it"));
 }
 
-// Nothing that it says can arrive, or it says nothing.
+// Whether nothing that the agent sends can reach the service that has the job, or it sends nothing.
 bool ClusterSim::Mute(const SimNode& node) const {
   const bool elsewhere = node.has_stream() && network_->ServiceOf(node.stream()) != leader_;
   return !node.agent_runs() || node.frozen() || network_->IsCut(node.number()) || elsewhere;
 }
 
-// A verdict without anybody to hear it is that of a job whose last agents have gone.
+// A verdict that no agent hears is allowed only when the last agents have gone.
 std::string ClusterSim::CheckHeard() const {
   if (verdict_) return "";
   for (const auto& node : nodes_) {
     if (LiveStream(*node) == 0) continue;
-    // It was sent away before: its processes outlived KILL (R3, seed 4728564).
+    // A service has ended this stream: the node's processes outlived SIGKILL (R3, seed 4728564).
     if (refused_.contains(StreamKey(node->stream()))) continue;
     const Instant since = std::max(leases_.SoundSince(node->number()), losses_.disturbed());
     if (since.is_infinite() || queue_.now() < since + 2 * job_.lease + kHearing) continue;
@@ -91,25 +91,26 @@ std::string ClusterSim::CheckHeard() const {
   return "";
 }
 
-// R4, R8: within bounds. What a service needs to be itself again begins anew with each disturbance.
+// R4, R8: successes and losses are decided within their bounds. The time that a service needs for
+// that begins anew with each disturbance.
 std::string ClusterSim::CheckLiveness(const ShownJob::Shown& shown) {
   const rendezvous::JobView& view = shown.view;
   absl::Duration writes = service_->slow() ? kSlowWrites : absl::ZeroDuration();
   if (habits_.unclean_percent > 0) writes += kSweep;
-  absl::Duration heard = absl::ZeroDuration();  // the longest that anybody has been for
-  Instant sound = Instant();                    // since when all members have been
+  absl::Duration heard = absl::ZeroDuration();  // the longest time that any member has been heard
+  Instant sound = Instant();                    // since when all members have been reachable
   for (size_t i = 0; i < view.nodes.size(); ++i) {
     const rendezvous::NodeView& each = view.nodes[i];
     if (!each.group_rank) continue;
     const Instant since = leases_.SoundSince(shown.nodes[i]->number());
     sound = std::max(sound, since);
-    if (each.info.hosts_service) continue;  // proves nothing of the network
+    if (each.info.hosts_service) continue;  // it proves nothing of the network
     if (!since.is_infinite()) heard = std::max(heard, queue_.now() - since);
   }
   if (view.phase != "running") return "";
   std::string broken = successes_.OnLook(view.generation, sound, writes, queue_.now());
   if (broken.empty()) broken = CheckClosed(shown);
-  uint32_t others = 0;  // that could do without the rest
+  uint32_t others = 0;  // nodes that could go on without the rest
   for (size_t i = 0; i < view.nodes.size(); ++i) {
     const Instant since = leases_.SoundSince(shown.nodes[i]->number());
     const bool is_able = view.nodes[i].group_rank || view.nodes[i].state == "spare";
@@ -131,12 +132,12 @@ std::string ClusterSim::CheckLiveness(const ShownJob::Shown& shown) {
   return "";
 }
 
-// At least what is in force.
+// At least the pace that is in force.
 rendezvous::ProbePace ClusterSim::Pace() const {
   return rendezvous::ProbePace(job_.lease, nodes_.size());
 }
 
-// R4: whose agent was killed counts as lost when its grace is over.
+// R4: a node with a killed agent counts as lost when its reconnect grace is over.
 std::string ClusterSim::CheckClosed(const ShownJob::Shown& shown) const {
   constexpr absl::Duration kJudging = absl::Milliseconds(50);
   for (size_t i = 0; i < shown.nodes.size(); ++i) {
@@ -145,12 +146,12 @@ std::string ClusterSim::CheckClosed(const ShownJob::Shown& shown) const {
     if (!each.group_rank || node.reset_at().is_infinite() || node.pid() != each.info.agent_pid) {
       continue;
     }
-    // Or it may have been silent for too long when the reset was seen.
-    // A service that was held up has to hear once more that it is alive.
+    // The lease may have expired as well when the reset was seen. A service that was held up has to
+    // hear once more that the agent is alive.
     const Instant disturbed =
         std::max(losses_.disturbed() + 2 * slowest_ + kJudging, network_->healed_at(node.number()));
     if (network_->IsCut(node.number()) || disturbed >= node.reset_at()) continue;
-    // It had answered until then, and the reset has arrived.
+    // The agent had answered until then, and the reset has arrived.
     const Instant since = node.reset_at() + slowest_;
     if (!leases_.WasSoundAt(node.number(), node.reset_at())) continue;
     if (queue_.now() < since + job_.reconnect_grace + kJudging) continue;
@@ -160,33 +161,34 @@ std::string ClusterSim::CheckClosed(const ShownJob::Shown& shown) const {
   return "";
 }
 
-// Since when only a pause and the way keep it away; infinite = something else does.
+// Since when only a pause before the next try and the network keep the agent away; infinite =
+// something else does.
 Instant ClusterSim::BackSince(const SimNode& node) const {
   const int number = node.number();
   const bool cut = network_->IsCut(number) || network_->healed_at(number) >= node.away_since();
-  // It waits on a stream that is refused, and can't know while a record is written: when it came
-  // the agent before it, which had lost its power, still counted as live (seed 1125435).
+  // The agent waits on a stream that is refused, and can't know while a record is written: at its
+  // join, the agent before it, which had lost its power, still counted as live (seed 1125435).
   if (refused_.contains(StreamKey(node.stream()))) return Instant::Infinite();
   if (cut || node.away_since().is_infinite()) return Instant::Infinite();
   return std::max(
       {node.away_since(), node.thawed_at(), network_->slow_until(number), losses_.disturbed()});
 }
 
-// R4: of a node that counts as lost.
+// R4: checks a node that counts as lost.
 std::string ClusterSim::CheckLost(const Note& note) const {
   const SimNode& node = *NodeCalled(rendezvous::NodeId(NoteField(note, "node")));
   const std::string why = NoteField(note, "why");
   std::string broken;
   const auto known = pids_.find(node.id().value());
-  if (known == pids_.end() || known->second != node.pid()) return "";  // another agent of its
+  if (known == pids_.end() || known->second != node.pid()) return "";  // another agent of that node
   if (why == "lease expired") {
     uint64_t here = 0;
     for (const auto& each : nodes_) {
       const uint64_t stream = each->live_stream();
       here += stream != 0 && network_->ServiceOf(stream) == leader_ ? 1 : 0;
     }
-    // A stream of who has lost its power may seem to live on; the service counted it as lost long
-    // ago, and the pace is that of the others.
+    // The stream of a node that lost its power may seem to live on. The service counted that node
+    // as lost long ago, and its pace is for the others.
     here = std::min<uint64_t>(here, service_->machine().View(queue_.now()).nodes.size() + 1);
     broken = leases_.OnLeaseExpired(queue_.now(), node.number(), Pace(),
                                     rendezvous::ProbePace(job_.lease, here * 9 / 10), slowest_,
@@ -200,12 +202,12 @@ std::string ClusterSim::CheckLost(const Note& note) const {
 void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& effects) {
   const auto* received = std::get_if<rendezvous::MessageReceived>(&event);
   const bool recorded = std::holds_alternative<rendezvous::PersistDone>(event);
-  // Until the first record nobody can be probed; leases count from it (R4).
+  // Until the first record the service can't probe; leases count from there (R4).
   if (recorded && !std::exchange(recorded_, true)) losses_.Excuse(queue_.now());
   std::string broken;
   const bool ignored = std::any_of(effects.begin(), effects.end(), [](const Effect& effect) {
     const auto* note = std::get_if<Note>(&effect);
-    // A service that was started again takes nothing on a stream of its former life.
+    // A service that was started again ignores messages on streams of its former life.
     return note != nullptr && (Is(*note, "ignored") || Is(*note, "node_refused"));
   });
   if (received != nullptr && !ignored &&
@@ -222,7 +224,8 @@ void ClusterSim::CheckPrecision(const Event& event, const std::vector<Effect>& e
         pids_[NoteField(*note, "node")] = pid;
       }
     }
-    // Others have their lease to come back, of many nodes this longer one (R4).
+    // The other nodes have their lease to come back; with many nodes kRecoveryLease, which is
+    // longer (R4).
     if (Is(*note, "isolation_over")) {
       losses_.Excuse(queue_.now() +
                      std::max(rendezvous::kRecoveryLease - job_.lease, absl::ZeroDuration()));
@@ -281,7 +284,7 @@ void ClusterSim::OnNote(const Note& note, Instant decided) {
   if (!broken.empty()) Break(broken);
 }
 
-// Params: effects: of the step that formed it.
+// Params: effects: those of the step that formed the generation.
 void ClusterSim::CheckFormed(const std::vector<Effect>& effects) {
   std::vector<Told> assignments;
   for (const Effect& effect : effects) {
@@ -300,7 +303,7 @@ void ClusterSim::CheckFormed(const std::vector<Effect>& effects) {
   std::string broken = CheckOneLiveGeneration(formed, nodes, lost_);
   if (broken.empty()) broken = CheckRanks(assignments);
   if (!broken.empty()) Break(broken);
-  // From here on a member that has workers must answer for them again.
+  // From here on a member with workers must answer for them again.
   for (const Told& told : assignments) lost_.erase(told.node->id().value());
 }
 

@@ -5,7 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "tests/sim/cluster_sim.h"
 
-// What goes wrong in a simulated cluster.
+// Injects the faults of a plan into a simulated cluster.
 namespace ddprun::sim {
 
 using rendezvous::Event;
@@ -44,7 +44,7 @@ void ClusterSim::OnServiceDied() {
                [this] { StartService(kFirstPause); });
 }
 
-// What it knew may be gone with it.
+// The service's death may have taken with it what it knew.
 void ClusterSim::ForgetLife() {
   EventQueue::Disarm(&service_timer_);
   shown_.Forget();
@@ -55,7 +55,7 @@ void ClusterSim::ForgetLife() {
   DisturbLooks();
 }
 
-// Its agent tries again and again to start one whose record can't be read (R5).
+// The agent tries again and again to start a service with a record that can't be read (R5).
 void ClusterSim::StartService(absl::Duration pause) {
   Trace("the service starts again");
   if (!service_->Start()) {
@@ -66,7 +66,7 @@ void ClusterSim::StartService(absl::Duration pause) {
   }
   if (const std::string broken = service_->CheckBeginning(); !broken.empty()) Break(broken);
   network_->StartService(leader_);
-  pids_.clear();  // what isn't in the record never was
+  pids_.clear();  // a node that isn't in the record never was there
   for (const auto& each : service_->machine().View(queue_.now()).nodes) {
     pids_[each.node_id.value()] = each.info.agent_pid;
   }
@@ -74,13 +74,13 @@ void ClusterSim::StartService(absl::Duration pause) {
   ArmServiceTimer();
 }
 
-// A record that can't be believed: no service is started from it, nor without it.
+// Makes the record unreadable: no service starts from it, nor without it.
 void ClusterSim::DamageRecord(const PlannedFault& fault) {
   if (!service_->up() || !service_->may_die() || queue_.now() < stalled_until_ || ended_) return;
   service_->Damage(static_cast<RecordDamage>(fault.detail));
   service_->Die();
   if (program_ == Program::kLosesRecord) {
-    // Whoever has the old term ends, and there is nobody else.
+    // Every agent of the old term ends, and there are no others.
     ended_ = true;
     return;
   }
@@ -101,7 +101,7 @@ void ClusterSim::Fault(const PlannedFault& fault) {
     case FaultKind::kCut:
     case FaultKind::kDrain:
     case FaultKind::kSignalAgent:
-      // What ends the service's node, or that node's way to it, is the end of the service.
+      // A fault that ends the service's node, or cuts it off, would end the service for good.
       if (node->hosts_service()) return;
       FaultOfMachine(node, fault);
       return ObserveNodes();
@@ -159,7 +159,7 @@ void ClusterSim::Flap(SimNode* node, const PlannedFault& fault, Instant until) {
   queue_.After(FaultTime(fault.detail), [this, node, fault, until] { Flap(node, fault, until); });
 }
 
-// On a stream that isn't the network's.
+// Sends a message that must be refused, on a stream that isn't the network's.
 void ClusterSim::LetIn(SimNode* node, Stranger kind) {
   const bool busy = queue_.now() < stalled_until_ || !stalled_events_.empty();
   if (!service_->up() || busy || !node->last_join()) return;
@@ -172,7 +172,7 @@ void ClusterSim::LetIn(SimNode* node, Stranger kind) {
   OnServiceEvent(rendezvous::MessageReceived{stream, std::move(intrusion->message)});
 }
 
-// What was waited for begins anew.
+// After a disturbance all waits of the checkers begin anew.
 void ClusterSim::DisturbLooks() {
   growth_.Disturb();
   losses_.Disturb(std::max(queue_.now(), stalled_until_));
@@ -186,7 +186,7 @@ void ClusterSim::SetCut(SimNode* node, bool to_service, bool to_agent) {
 
 void ClusterSim::Cut(SimNode* node, const PlannedFault& fault) {
   SetCut(node, fault.detail != 0, fault.detail != 1);
-  isolation_.OnEnd();  // if it was, its end is another's now
+  isolation_.OnEnd();  // an isolation that went on until now ends by this cut
   const bool resets = fault.detail == 3;
   const absl::Duration unnoticed = resets ? FaultTime(rng_.Below(1500)) : absl::ZeroDuration();
   queue_.After(fault.lasts, [this, node, resets, unnoticed] {
@@ -205,7 +205,7 @@ void ClusterSim::CutServiceOff(absl::Duration lasts) {
   bool hosted = false;
   for (const auto& node : nodes_) {
     hosted = hosted || node->hosts_service();
-    if (node->hosts_service()) continue;  // its words cross no network
+    if (node->hosts_service()) continue;  // its messages cross no network
     const Instant since = std::max(leases_.SoundSince(node->number()), losses_.disturbed());
     const bool heard = queue_.now() >= since + job_.lease;
     if (heard) sound.insert(node->id().value());
@@ -216,18 +216,18 @@ void ClusterSim::CutServiceOff(absl::Duration lasts) {
   queue_.After(lasts, [this] {
     Trace("the service has its network again");
     isolation_.OnEnd();
-    // One connection after the other, within less than a lease.
+    // The connections come back one after the other, within less than a lease.
     for (const auto& node : nodes_) {
       queue_.After(FaultTime(rng_.Chance(50) ? 0 : rng_.Below(1500)), [this, &node] {
         SetCut(node.get(), false, false);
-        isolation_.OnEnd();  // another one that began meanwhile isn't whole
+        isolation_.OnEnd();  // an isolation that began meanwhile isn't complete
         ObserveNodes();
       });
     }
   });
 }
 
-// By a fault of its own, or killed by somebody.
+// A worker fails by a fault of its own, or is killed from outside.
 void ClusterSim::FailOne(SimNode* node, uint64_t how) {
   const std::optional<Generation> generation = node->live_generation();
   if (!generation) return;
@@ -255,7 +255,7 @@ void ClusterSim::Heal() {
   }
 }
 
-// Somebody, or something, starts agents again while the job isn't over.
+// Somebody, or something, starts agents again while the job goes on.
 void ClusterSim::KeepAgentsUp() {
   queue_.After(FaultTime(500 + rng_.Below(3000)), [this] {
     if (verdict_ || ended_) return;
@@ -273,7 +273,7 @@ void ClusterSim::ResumeService() {
   StepStalled();
 }
 
-// One after the other, while more may come.
+// Steps the queued events one after the other, while more may arrive.
 void ClusterSim::StepStalled() {
   resuming_ = !stalled_events_.empty() && queue_.now() >= stalled_until_;
   if (!resuming_) return;
@@ -294,7 +294,7 @@ void ClusterSim::HangWorker(SimNode* node) {
   for (const auto& each : nodes_) each->BecomeSuspicious(*generation);
 }
 
-// For a while its machine may not join again.
+// The node's machine may not join again for a while.
 void ClusterSim::Drain(SimNode* node, absl::Duration lasts) {
   ++result_.drains;
   if (!service_->up()) return;

@@ -7,7 +7,7 @@
 #include "rendezvous/core/job/trace_text.h"
 #include "tests/sim/cluster_sim.h"
 
-// The service of a simulated cluster: what reaches it, and what becomes of what it does.
+// The service of a simulated cluster: which events reach it, and what its effects do.
 namespace ddprun::sim {
 
 using rendezvous::AgentMessage;
@@ -23,7 +23,8 @@ using rendezvous::StreamKey;
 
 namespace {
 
-// When the last fault is digested: what was queued is read, who is lost is known.
+// How long the service takes after the last fault: it reads what was queued, and knows which nodes
+// are lost.
 constexpr absl::Duration kAftermath = absl::Seconds(3);
 
 }  // namespace
@@ -62,7 +63,7 @@ void ClusterSim::Hear(const AgentMessage& message, StreamKey stream) {
   header.sequence = std::max(header.sequence, message.sequence);
 }
 
-// Checks what was decided; whether others hear of it is another matter.
+// Checks what was decided, whether or not its effects are carried out.
 void ClusterSim::OnServiceStepped(const Event& event, const std::vector<Effect>& effects) {
   stepped_since_ = true;
   if (digest_ != nullptr) digest_->Add(queue_.now(), event, effects, service_->machine());
@@ -155,10 +156,10 @@ void ClusterSim::SendToAgent(StreamKey stream, SharedMessage shared) {
   Deliver(stream, rendezvous::ShareMessage(std::move(message)));
 }
 
-// Probes go over all connections of an agent.
+// Sends a message to an agent; a probe goes over all of the agent's connections.
 void ClusterSim::Deliver(StreamKey stream, SharedMessage message) {
   const auto* probe = std::get_if<rendezvous::Probe>(&*message);
-  // One that keeps its place is the answer to a Join, before there is another connection.
+  // A probe that keeps its place in the order answers a Join, before there is another connection.
   if (beside_ && probe != nullptr && !probe->in_order) {
     network_->SendToAgent(stream.value(), message, /*beside=*/true);
   }
@@ -175,7 +176,7 @@ void ClusterSim::OnVerdictTold(const rendezvous::Verdict& verdict) {
   if (!broken.empty()) Break(broken);
 }
 
-// A stranger's stream is none of the network's.
+// The stream of an unauthenticated peer isn't one of the network's.
 void ClusterSim::AnswerStranger(const Effect& effect) {
   const auto* close = std::get_if<CloseStream>(&effect);
   if (close == nullptr || strangers_.erase(close->stream) == 0) return;
@@ -208,14 +209,16 @@ const SimNode* ClusterSim::NodeCalled(const rendezvous::NodeId& id) const {
   return nodes_[number].get();
 }
 
-// When the last fault is digested, everybody who has a stream when the job ends must hear how.
+// Once the last fault has been digested, each node that has a stream when the job ends must hear
+// how.
 void ClusterSim::NoteWhoIsOwedTheVerdict() {
   if (queue_.now() < Instant() + safety_ + kAftermath) return;
   for (const rendezvous::NodeView& view : service_->machine().View(queue_.now()).nodes) {
     if (view.state == "draining") continue;
     for (const auto& node : nodes_) {
       const bool same = node->id() == view.node_id && node->pid() == view.info.agent_pid;
-      // Who has just lost its stream comes back in time (R8), if a slow write left any.
+      // A node that has just lost its stream comes back in time (R8), if a slow write left any
+      // time.
       const bool in_time = queue_.now() < verdict_decided_ + absl::Seconds(1);
       const bool listens = view.state == "unreachable" ? in_time && !BackSince(*node).is_infinite()
                                                        : node->listens();

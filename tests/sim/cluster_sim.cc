@@ -13,6 +13,47 @@
 #include "rendezvous/core/job/trace_text.h"
 #include "rendezvous/core/timing.h"
 
+// How one run is made, and when it ends. The faults are in cluster_faults.cc, the service in
+// cluster_service.cc, a second service in cluster_takeover.cc, the checks in cluster_checks.cc.
+//
+// Goal: a run is a function of (seed, sabotage, program, plan). The same four give the same steps
+// of the service, bit for bit, and a plan with fewer faults is still a run of the same job. Time is
+// the EventQueue's, and every choice is a draw of rng_ or a bit of the seed.
+//
+// The obvious way draws the next fault when the last one has struck. A failed seed can't be shrunk
+// then: without one fault, all later draws shift, and the run is about another job. So the
+// constructor draws job, machines and the whole plan from the seed, and Run() restarts rng_ at
+// plan.noise for what nobody chose: delays of messages, lifetimes of workers, restarts of agents.
+// What is left when Shrink() takes the second of three faults away:
+//
+//   drawn                       from        with three faults      with two
+//   nodes_max, max_restarts     the seed    3, 2                   3, 2
+//   first fault                 the seed    1.2 s, n0 crashes      1.2 s, n0 crashes
+//   second fault                the seed    2.9 s, n1 is cut       -
+//   third fault                 the seed    4.1 s, n2 hangs        4.1 s, n2 hangs
+//   delays until 2.9 s          plan.noise  5 ms, 90 ms, 1 ms, …   5 ms, 90 ms, 1 ms, …
+//   delays after 2.9 s          plan.noise  30 ms, 2 ms, …         others
+//
+// The last line is why Shrink() tries each smaller plan with several values of `noise`.
+//
+// A draw that is added to a Make…() shifts all later ones: each seed becomes another history, the
+// digest of DDPRUN_TRACE_DIGEST changes, and scripts for --plan, which name a seed, get another
+// job. A choice that divides the seeds in half needs no draw if it is a bit of the seed, as
+// lease_is_proof (bit 0) and quarantine_shrinks (bit 1) are: each mixture has a quarter of them.
+//
+// The course of a run with Program::kTrains and a few nodes (MakeLargeJob: 8 s instead of 40):
+//
+//      0 s  70 % of the agents start within 0.5 s, the others within 15 s.
+//   0-40 s  A fault every 20 ms + Below(pause_ms): pause_ms is 4000 in 70 % of the seeds (2.0 s on
+//           average, some 20 faults) and 300 in 30 % (0.17 s, some 230). One seed of ten has none.
+//     40 s  Heal() ends what still lasts. Then, if the job still runs, a worker hangs (30 % of the
+//           seeds), and the service dies while it sends the verdict (20 %, if it keeps a record).
+//           Heal() is queued first, and the queue keeps the order of what is due at once.
+//    190 s  safety_ + kLiveness: the job has ended, no agent and no worker runs, or Run() reports
+//           a violation of liveness.
+//
+// Safety is checked all the time: each step of the service, each spawn and each exit of an agent
+// goes to the checkers, and the first violation ends the run (Break()).
 namespace ddprun::sim {
 
 using rendezvous::AgentMessage;
@@ -28,10 +69,12 @@ using rendezvous::StreamKey;
 namespace {
 
 constexpr absl::Duration kSafety = absl::Seconds(40);
-// Of many nodes, each second of which costs as much as a minute of a few.
+// For many nodes: one simulated second of 100 nodes costs as much as a minute of a few.
 constexpr absl::Duration kSafetyOfMany = absl::Seconds(8);
-// A formable job has formed and ended by then, and else given up: join_timeout, and twice the bound
-// of an unclean stop, the service loss timeout and a worker's life.
+// By then a job that can form has formed and ended, and another one has given up: 60 s of
+// join_timeout, and twice the longest stop (stop_grace + kStopSlack, 7 s), the time after which an
+// agent without workers gives its service up (10 s) and a worker's lifetime (8.5 s). That is 111 s;
+// the rest is a margin for what began before Heal(), such as a sweep of 20 s.
 constexpr absl::Duration kLiveness = absl::Seconds(150);
 constexpr size_t kLinesKept = 400;
 
@@ -41,6 +84,11 @@ absl::Duration Milliseconds(uint64_t ms) { return absl::Milliseconds(static_cast
 
 ClusterSim::ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program program)
     : seed_(seed), sabotage_(sabotage), program_(program), trace_(trace), rng_(seed) {
+  // Sabotage of the rules gives checkers and agents different jobs: a checker copies job_ when it
+  // is made, agents bring the job_ of MakeNodes() to the service. With kNoBudgets and max_restarts
+  // = 2 the agents bring 102: the service allows a third restart, which PolicyWatch refuses. With
+  // kNoQuarantine the checker holds a job with a quarantine after one failure, the most sensitive
+  // rule there is, against a service that has none.
   MakeJob();
   MakeService();
   blame_ = std::make_unique<BlameWatch>(
@@ -56,7 +104,7 @@ ClusterSim::ClusterSim(uint64_t seed, Sabotage sabotage, bool trace, Program pro
   if (sabotage_ == Sabotage::kNoBudgets) {
     uint32_t& changes = job_.restart.max_membership_changes;
     job_.max_restarts += 100;
-    if (changes < 1000) changes += 100;  // most jobs have no limit
+    if (changes < 1000) changes += 100;  // most jobs have kNoLimit
   }
   MakeNodes();
   MakePlan();
@@ -150,7 +198,8 @@ void ClusterSim::MakeJob() {
   between_us_ = rng_.Chance(30) ? 0 : 3000;
   slowest_ = Milliseconds(300);
   safety_ = kSafety;
-  // Of many nodes one would fail to stop each time, and no generation of theirs came to an end.
+  // With 10 % for each of 16 nodes, 81 % of the stops would have an unclean node, and hardly any
+  // generation would end well. 50 / 16 = 3 % leaves 39 %.
   habits_.unclean_percent = rng_.Chance(10) ? std::min(10U, 50U / job_.nodes_max) : 0;
   habits_.asks_for_stop_steps = rng_.Chance(70);
   preempt_deadline_ = absl::Seconds(rng_.Chance(80) ? 8 : 1);
@@ -174,8 +223,9 @@ void ClusterSim::MakeJob() {
   job_.max_restarts = static_cast<uint32_t>(rng_.Below(job_.restart.crash_loop > 0 ? 1000 : 20));
 }
 
-// So many nodes that they are probed less often than their lease asks for (R4). What they need of
-// time is probes, a thousand a second.
+// A job whose probes are limited by kProbesASecond rather than by its lease, from 52 nodes on (R4).
+// 210 ms is a short lease: ProbeInterval() is 50 ms, its least. 120 nodes at 1024 probes a second
+// have an interval of 117 ms and a lease of 586 ms. The simulation spends its time on the probes.
 void ClusterSim::MakeLargeJob() {
   result_.large = true;
   job_.nodes_max =
@@ -190,7 +240,8 @@ void ClusterSim::MakeLargeJob() {
   habits_.unclean_percent = 0;
 }
 
-// Half of the jobs have the defaults but for the longest pause, which liveness waits for.
+// Half of the jobs have the default rules. Only backoff_max is short for all: kLiveness has no room
+// for pauses of 30 s.
 void ClusterSim::MakeRestartRules() {
   rendezvous::RestartRules& rules = job_.restart;
   rules.backoff_max = Milliseconds(rng_.Below(4000));
@@ -233,7 +284,7 @@ launcher::SupervisorConfig ClusterSim::ConfigOf(uint64_t node) {
   config.identity.node_id = rendezvous::NodeId(absl::StrCat("n", node));
   config.identity.node.hostname = absl::StrCat("host", node);
   config.identity.node.worker_count = static_cast<uint32_t>(1 + rng_.Below(3));
-  // Some of those beyond claim what others have.
+  // Half of the nodes beyond nodes_max claim a rank that another node claims, too.
   if (claims_ && (node < job_.nodes_max || rng_.Chance(50))) {
     config.identity.node.node_rank = static_cast<uint32_t>(node % job_.nodes_max);
   }
@@ -294,7 +345,7 @@ void ClusterSim::MakePlan() {
                             .kind = FaultKind::kDamageRecord,
                             .detail = 1 + rng_.Below(3)});
   }
-  // Then a hang that nothing else ends.
+  // After Heal() nothing but the hang detection ends this one.
   if (program_ != Program::kTrains || !rng_.Chance(30)) return;
   plan_.faults.push_back({.at = Instant() + safety_,
                           .kind = FaultKind::kHangWorker,
@@ -330,7 +381,7 @@ ClusterSim::Result ClusterSim::Run() {
   return result_;
 }
 
-// The job has ended, nobody is left and no worker either.
+// The job has ended, and no agent and no worker runs.
 bool ClusterSim::Over() const {
   if (!ended_) return false;
   for (const auto& node : nodes_) {
@@ -365,7 +416,8 @@ bool ClusterSim::JobHangs(Generation generation) const {
                      [&](const auto& node) { return node->hangs(generation); });
 }
 
-// The collectives of the others fail within 5 to 70 ms.
+// When a worker has failed, the collectives of 60 % of the other nodes fail 5 to 70 ms later. The
+// other 40 % notice nothing, as ranks outside of a collective do.
 void ClusterSim::FailPeers(int failed, Generation generation) {
   for (const auto& peer : nodes_) {
     if (peer->number() == failed || peer->live_generation() != generation || rng_.Chance(40))
@@ -401,16 +453,17 @@ void ClusterSim::OnExited(int node, const launcher::Exit& exit) {
   std::string broken = verdicts_.OnExit(exit);
   if (broken.empty()) broken = CheckPatience(*nodes_[static_cast<size_t>(node)], exit);
   if (!broken.empty()) Break(broken);
-  // Whose processes outlive KILL ends by itself, whatever it would be told (R3).
+  // An agent with processes that outlive SIGKILL ends by itself, before any verdict (R3).
   const bool unclean = absl::StrContains(exit.why, "still there");
   if (owed_verdict_.contains(node) && !exit.verdict && !unclean) {
     Break(absl::StrCat("node ", node, " was there at the verdict and ends without it"));
   }
 }
 
-// R5: an agent gives its service up after a whole timeout without a word, whatever was before.
+// R5: an agent gives its service up only after a whole timeout without a message, by its own clock.
+// That clock may be 5 % fast (MakeNodes()): its 10 s are 9.52 s here. 10 s / 1.06 = 9.43 s leaves
+// 1 % for rounding.
 std::string ClusterSim::CheckPatience(const SimNode& node, const launcher::Exit& exit) const {
-  // By its own clock, which may be 5 % too fast.
   const absl::Duration least = launcher::ServiceTimeouts().loss_without_workers / 1.06;
   const bool gives_up = absl::StartsWith(exit.why, "lost the job");
   if (!gives_up || !absl::StrContains(exit.why, "no answer within")) return "";

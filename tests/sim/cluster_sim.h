@@ -28,8 +28,8 @@
 
 namespace ddprun::sim {
 
-// One job on a few machines, from its start through 40 s of faults (safety) to a time without any
-// (liveness): by then it must have ended, everywhere. The same seed gives the same run.
+// One job on a few machines: 40 s with faults (safety), then up to 150 s without (liveness). By
+// then the job must have ended everywhere. The same seed gives the same run.
 class ClusterSim final : private EventQueue::Receiver {
  public:
   struct Result {
@@ -37,19 +37,19 @@ class ClusterSim final : private EventQueue::Receiver {
     std::string trace_tail;  // the last events, when they were traced
     // For the summary.
     std::string outcome;
-    bool unheard = false;   // of the verdict: the last agents had left, or were lost
-    std::string rule;       // of the verdict
+    bool unheard = false;   // no agent heard the verdict: the last ones had left, or were lost
+    std::string rule;       // the verdict's rule
     uint64_t restarts = 0;  // the verdict's count
     uint64_t generations = 0;
     uint64_t messages = 0;
-    uint64_t hangs = 0;  // workers that were ended for it
+    uint64_t hangs = 0;  // workers that were ended because they hung
     uint64_t stops = 0;  // workers that stopped at an agreed step
     uint64_t drains = 0;
-    uint64_t deaths = 0;      // of the service
-    uint64_t takeovers = 0;   // by another service
-    uint64_t unread = 0;      // starts of it with a record that could not be read
-    uint64_t repeats = 0;     // events that came again
-    uint64_t intrusions = 0;  // of strangers
+    uint64_t deaths = 0;      // deaths of the service
+    uint64_t takeovers = 0;   // takeovers by another service
+    uint64_t unread = 0;      // starts of a service with a record that could not be read
+    uint64_t repeats = 0;     // events that arrived twice
+    uint64_t intrusions = 0;  // messages of unauthenticated peers
     bool large = false;       // more than sixteen nodes
   };
 
@@ -59,7 +59,7 @@ class ClusterSim final : private EventQueue::Receiver {
   // The job that is simulated.
   const rendezvous::JobSpec& job() const { return job_; }
   size_t nodes() const { return nodes_.size(); }
-  // What goes wrong; before Run() another plan may take the seed's place.
+  // The faults of the run. Follow(), before Run(), replaces those that were drawn from the seed.
   const FaultPlan& plan() const { return plan_; }
   void Follow(FaultPlan plan) { plan_ = std::move(plan); }
   Result Run();
@@ -180,30 +180,30 @@ class ClusterSim final : private EventQueue::Receiver {
   bool faults_on_ = true;
   uint64_t pause_ms_ = 0;  // most between two faults
   FaultPlan plan_;
-  std::optional<uint64_t> dies_at_verdict_;  // the service, after so many effects
+  std::optional<uint64_t> dies_at_verdict_;  // effects until the service dies
   absl::Duration preempt_deadline_;
 
   Storage storage_;
   std::unique_ptr<SimStore> store_;
   std::unique_ptr<SimService> service_;
-  size_t leader_ = 0;                                  // its number
+  size_t leader_ = 0;                                  // the number of service_
   std::map<size_t, std::unique_ptr<Former>> formers_;  // by number
   std::map<rendezvous::Incarnation, size_t> welcomed_by_;
   DecisionWatch decisions_;
   EventQueue::Timer service_timer_{[this] { OnServiceTimer(); }};
-  // Of each stream the first message without its body, and the last sequence.
+  // By stream: the first message without its body, and the last sequence.
   std::map<rendezvous::StreamKey, rendezvous::AgentMessage> headers_;
-  std::map<rendezvous::StreamKey, absl::StatusCode> strangers_;  // and how they must be refused
-  std::set<rendezvous::StreamKey> refused_;  // that a service has ended, told or not
+  std::map<rendezvous::StreamKey, absl::StatusCode> strangers_;  // the status that must end each
+  std::set<rendezvous::StreamKey> refused_;  // ended by a service; the agent may not know
   Instant stalled_until_;
   std::deque<rendezvous::Event> stalled_events_;
-  bool resuming_ = false;  // steps what came meanwhile
-  bool was_due_ = false;   // before the step: its timer
-  Instant due_;            // its next, unless
+  bool resuming_ = false;  // StepStalled() goes on
+  bool was_due_ = false;   // before the last step the service's timer was due
+  Instant due_;            // the service's next deadline, unless stepped_since_
   bool stepped_since_ = true;
   ShownJob shown_{[this](const rendezvous::NodeId& id) { return NodeCalled(id); }};
-  absl::Duration safety_;    // as long as things go wrong
-  absl::Duration slowest_;   // message
+  absl::Duration safety_;    // how long there are faults
+  absl::Duration slowest_;   // the slowest message
   bool beside_ = false;      // heartbeats have connections of their own
   uint64_t between_us_ = 0;  // most between two steps of a service that was held up
   bool ended_ = false;
@@ -211,18 +211,18 @@ class ClusterSim final : private EventQueue::Receiver {
   std::optional<rendezvous::Verdict> verdict_;
   Instant verdict_decided_;
   uint32_t world_size_ = 0;
-  std::map<rendezvous::Generation, rendezvous::JobView> formed_;  // when they were
+  std::map<rendezvous::Generation, rendezvous::JobView> formed_;  // as each was formed
   GenerationOrder order_;
   std::unique_ptr<BlameWatch> blame_;
   std::unique_ptr<PolicyWatch> policy_;
   std::unique_ptr<QuarantineWatch> quarantine_;
   DrainWatch drains_;
-  bool forgets_drains_ = false;  // the checker isn't told
+  bool forgets_drains_ = false;  // drains_ gets no notes
   SuccessTruth truth_;
   StopSteps stop_steps_;
   VerdictWatch verdicts_;
   bool recorded_ = false;  // the job has, or has had, a record
-  uint64_t observed_ = 0;  // times
+  uint64_t observed_ = 0;  // calls of ObserveNodes()
   LeasePrecision leases_;
   IsolationWatch isolation_;
   DoneWatch done_;
@@ -236,7 +236,7 @@ class ClusterSim final : private EventQueue::Receiver {
   RepeatWatch repeats_;
   ProbeRate probe_rate_;
   ExcuseWatch excuses_;
-  bool claims_ = false;                   // node ranks
+  bool claims_ = false;                   // nodes claim node ranks
   std::map<std::string, uint32_t> pids_;  // of the agent that joined last, by node id
   std::set<std::string> lost_;            // node ids that were lost since they joined
 

@@ -31,7 +31,7 @@ using testing::TraceDigest;
 uint64_t first_seed = 1;
 uint64_t seed_count = Inputs<uint64_t>(1000);
 bool shrinks = true;
-// Verdicts that nobody hears, of a hundred: the last agents have left, or lie dead.
+// Verdicts that no agent hears, in percent: the last agents have left, or are dead.
 constexpr uint64_t kUnheardPercent = 4;
 
 ClusterSim::Result RunSeed(uint64_t seed, Sabotage sabotage, TraceDigest* digest = nullptr) {
@@ -40,7 +40,7 @@ ClusterSim::Result RunSeed(uint64_t seed, Sabotage sabotage, TraceDigest* digest
   return sim.Run();
 }
 
-// What all seeds of a run came to.
+// The totals over all seeds of a run.
 struct Totals {
   std::map<std::string, uint64_t> outcomes;
   uint64_t generations = 0;
@@ -87,7 +87,7 @@ void Print(const Totals& all) {
   std::cout << "\n";
 }
 
-// The faults must not be so few, or so many, that nothing is exercised.
+// The faults are neither so few nor so many that nothing is exercised.
 void ExpectEnough(const Totals& all) {
   EXPECT_GT(all.outcomes.at("succeeded"), seed_count / 10);
   EXPECT_GT(all.outcomes.at("failed"), seed_count / 50);
@@ -128,7 +128,7 @@ TEST(ClusterSim, SafeUnderFaultsAndLiveWithoutThem) {
   if (seed_count >= 100) ExpectEnough(all);
 }
 
-// One seed and one commit are one history: to the last word of the service, whatever ran before.
+// With one seed and one commit the service takes the same steps, whatever ran before.
 TEST(ClusterSim, ASeedIsOneHistory) {
   std::map<uint64_t, uint64_t> digests;
   for (const bool again : {false, true}) {
@@ -140,12 +140,12 @@ TEST(ClusterSim, ASeedIsOneHistory) {
       EXPECT_EQ(digests[seed], digest.value()) << "seed " << seed;
     }
   }
-  // The twin: others have other ones.
+  // Negative control: other seeds have other digests.
   EXPECT_NE(digests[1], digests[2]);
 }
 
-// All machines lose their power, and nobody comes: the service hears nobody, keeps the generation
-// for as long as nodes do without it, and then gives the job up (R4).
+// All machines lose their power, and none comes back: the service hears no node, keeps the
+// generation for as long as nodes go on without it, and then gives the job up (R4).
 TEST(ClusterSim, AJobThatNobodyIsLeftOfEnds) {
   for (uint64_t seed = 1; seed <= 30; ++seed) {
     const auto run = [seed](bool trace) {
@@ -159,9 +159,8 @@ TEST(ClusterSim, AJobThatNobodyIsLeftOfEnds) {
   }
 }
 
-// Its record is damaged, or gone, for good: no service goes on from it, nor without it with the
-// agents that have its term. Whoever takes part ends, without a verdict and without another
-// generation (R1, R5).
+// The job's record is damaged, or gone, for good: no service goes on from it, nor without it with
+// agents of its term. Every node ends, without a verdict and without another generation (R1, R5).
 TEST(ClusterSim, AJobWhoseRecordIsDamagedEndsEverywhere) {
   uint64_t ended = 0;
   uint64_t unread = 0;
@@ -171,7 +170,7 @@ TEST(ClusterSim, AJobWhoseRecordIsDamagedEndsEverywhere) {
     };
     const ClusterSim::Result result = run(false);
     ASSERT_EQ(result.broken, "") << "seed " << seed << "\n" << run(true).trace_tail;
-    if (result.deaths == 0) continue;  // it was over before
+    if (result.deaths == 0) continue;  // the job was over before
     ++ended;
     unread += result.unread > 0 ? 1 : 0;
     EXPECT_EQ(result.outcome, "") << "seed " << seed;
@@ -182,7 +181,8 @@ TEST(ClusterSim, AJobWhoseRecordIsDamagedEndsEverywhere) {
   EXPECT_LT(unread, ended) << "no record was gone";
 }
 
-// A service that dies, whenever and however often, costs a job nothing: no generation, no restart.
+// The service's death, at any moment and any number of times, costs a job no generation and no
+// restart.
 TEST(ClusterSim, AJobOutlivesItsService) {
   uint64_t deaths = 0;
   uint64_t unformed = 0;
@@ -203,8 +203,8 @@ TEST(ClusterSim, AJobOutlivesItsService) {
   std::cout << deaths << " deaths of the service\n";
 }
 
-// A program that fails at each start: it ends with the number of restarts, or sooner where that was
-// asked for.
+// A program that fails at each start ends with the number of restarts, or sooner if the user asked
+// for that.
 TEST(ClusterSim, ACrashLoopEndsAndWithoutTheRuleSpendsTheBudget) {
   std::map<std::string, uint64_t> rules;
   for (uint64_t seed = 1; seed <= 200; ++seed) {
@@ -231,7 +231,7 @@ TEST(ClusterSim, ACrashLoopEndsAndWithoutTheRuleSpendsTheBudget) {
   EXPECT_GT(rules["no_progress"], 5U);
 }
 
-// The same seeds with a bug put in: the checkers must see it.
+// The same seeds with a bug: the checkers must see it.
 class Twin : public ::testing::TestWithParam<Sabotage> {};
 
 TEST_P(Twin, IsCaught) {
@@ -266,14 +266,14 @@ TEST(ClusterSim, ShrinksAFailedSeed) {
   EXPECT_NE(shrunk.broken.find("stop at steps"), std::string::npos) << shrunk.broken;
   EXPECT_LE(shrunk.plan.faults.size(), 2U) << Describe(seed, shrunk);
   EXPECT_LT(shrunk.plan.faults.size(), shrunk.faults_before);
-  // As a script it is the same run.
+  // The script is the same run.
   const absl::StatusOr<SavedRun> saved = FromText(ToText({.seed = seed, .plan = shrunk.plan}));
   ASSERT_TRUE(saved.ok()) << saved.status();
   ClusterSim again(saved->seed, Sabotage::kOtherStopStep, /*trace=*/false);
   again.Follow(saved->plan);
   EXPECT_EQ(again.Run().broken, shrunk.broken);
   EXPECT_FALSE(FromText("seed 1\nat 1s n1 explode lasts 1s detail 0\n").ok());
-  // The twin: what breaks nothing isn't made to.
+  // Negative control: a seed that breaks nothing stays so.
   EXPECT_EQ(Shrink(seed, Sabotage::kNone).broken, "");
 }
 

@@ -5,7 +5,7 @@
 #include "rendezvous/core/job/trace_text.h"
 #include "tests/sim/cluster_sim.h"
 
-// Two services of one job at once: another one has its place, and the former doesn't know.
+// Two services of one job at once: another service has the job, and the former one doesn't know.
 namespace ddprun::sim {
 
 using rendezvous::CloseStream;
@@ -14,7 +14,8 @@ using rendezvous::Event;
 
 namespace {
 
-// What its lease in etcd is; a service beside a shared folder has none, and ends when it writes.
+// The lease of a service's leadership in etcd. A service beside a shared folder has none, and ends
+// when it writes.
 constexpr absl::Duration kLeadership = absl::Seconds(2);
 
 absl::Duration TakeoverTime(uint64_t ms) { return absl::Milliseconds(static_cast<int64_t>(ms)); }
@@ -71,7 +72,7 @@ SimService::Hooks ClusterSim::HooksOfFormer(size_t number) {
   };
 }
 
-// It leaves the former one, whatever that says.
+// The node leaves the former service, whatever that service says.
 void ClusterSim::HearOfLeader(SimNode* node, size_t service) {
   if (network_->leader(node->number()) >= service) return;
   network_->SetLeader(node->number(), service);
@@ -102,7 +103,8 @@ void ClusterSim::StepFormer(Former& former, const Event& event) {
   if (!at.is_infinite()) queue_.Arm(at, former.timer.get());
 }
 
-// What came meanwhile comes at once. Its lease may be over, which it learns in a moment.
+// The former service takes all events that came meanwhile. Its lease may be over, which it learns a
+// moment later.
 void ClusterSim::ThawFormer(size_t number) {
   Former& former = *formers_.at(number);
   former.frozen = false;
@@ -150,7 +152,7 @@ void ClusterSim::CheckLeader(int node, uint64_t stream, const rendezvous::Servic
   last = service;
 }
 
-// Over which the service that has the job can hear it; 0 = there is none.
+// The stream over which the service that has the job can hear the node; 0 = there is none.
 uint64_t ClusterSim::LiveStream(const SimNode& node) const {
   const uint64_t stream = network_->IsCut(node.number()) ? 0 : node.live_stream();
   return stream != 0 && network_->ServiceOf(stream) == leader_ ? stream : 0;

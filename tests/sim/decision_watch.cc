@@ -18,13 +18,13 @@ std::string DecisionWatch::OnTold(const std::string& node, const ServiceMessage&
   if (const auto* commit = std::get_if<CommitStop>(&message)) {
     const uint64_t first = stop_steps_.emplace(commit->generation, commit->step).first->second;
     if (first == commit->step) return "";
-    return absl::StrCat("generation ", commit->generation.value(), " is told to stop at steps ",
-                        first, " and ", commit->step);
+    return absl::StrCat("generation ", commit->generation.value(), " has to stop at steps ", first,
+                        " and ", commit->step);
   }
   if (const auto* verdict = std::get_if<Verdict>(&message)) {
     const std::pair told(verdict->outcome, verdict->generation);
     if (!verdict_) verdict_ = told;
-    return *verdict_ == told ? "" : "two verdicts are told";
+    return *verdict_ == told ? "" : "two verdicts are sent";
   }
   return "";
 }
@@ -33,7 +33,7 @@ std::string DecisionWatch::OnAssignment(const std::string& node, const Assignmen
   const std::pair key(assignment.generation, assignment.group_rank);
   const auto [known, fresh] = seats_.try_emplace(key, Seat{assignment, node});
   if (fresh) return "";
-  // How far others were is told as it is known.
+  // redone_to is sent as the service knows it at that time, so it may differ.
   Assignment same = known->second.assignment;
   same.redone_to = assignment.redone_to;
   if (same == assignment && known->second.node == node) return "";

@@ -11,11 +11,11 @@
 
 namespace ddprun::sim {
 
-// R1, R10: whatever services of one job there are, they tell the same: of each generation one
-// assignment of each rank and one stop step, and one verdict. Returns what is wrong, "" = nothing.
+// R1, R10: all services of one job send the same decisions: for each generation one assignment of
+// each rank and one stop step, and one verdict. Returns what is wrong, "" = nothing.
 class DecisionWatch {
  public:
-  // A service tells an agent this. Params: node: its id.
+  // A service sends this message to an agent. Params: node: the agent's node id.
   std::string OnTold(const std::string& node, const rendezvous::ServiceMessage& message);
 
  private:

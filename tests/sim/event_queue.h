@@ -19,7 +19,7 @@ using Call = absl::AnyInvocable<void()>;
 // Simulated time: calls to be made at instants, in order of time and then of posting.
 class EventQueue {
  public:
-  // Who is called again and again with a number: no closure is made for each call.
+  // An object that is called again and again with a number: no closure is made for each call.
   class Receiver {
    public:
     virtual void OnDue(uint64_t what) = 0;
@@ -28,8 +28,8 @@ class EventQueue {
     ~Receiver() = default;
   };
 
-  // A call that is made at one instant at most, and put off again and again: a queue of these needs
-  // no place for each time that it was. Outlives the queue's last RunOne.
+  // A call that is due at one instant at most and is put off often: it has one place in the queue,
+  // however often it was put off. Outlives the queue's last RunOne.
   class Timer final : private Receiver {
    public:
     explicit Timer(Call call) : call_(std::move(call)) {}
@@ -43,7 +43,7 @@ class EventQueue {
     Call call_;
     Instant at_;
     uint64_t number_ = 0;  // of its last posting; 0 = it isn't armed
-    // Its one place in the queue, which isn't later; 0 = it has none.
+    // The timer's one place in the queue, never later than `at_`; 0 = it has none.
     Instant place_at_;
     uint64_t place_number_ = 0;
   };
@@ -62,20 +62,21 @@ class EventQueue {
   }
   void After(absl::Duration delay, Call call) { At(now_ + delay, std::move(call)); }
 
-  // As At() with a call of the receiver, which outlives the queue's last RunOne. Requires: `what`
-  // isn't UINT64_MAX.
+  // Calls receiver->OnDue(what) at that time. The receiver outlives the queue's last RunOne.
+  // Requires: `what` isn't UINT64_MAX.
   void Post(Instant at, Receiver* receiver, uint64_t what) {
     Push({std::max(at, now_), next_++, what, receiver});
   }
 
-  // As Post() for each of them in turn, with its place in `at`: what is known long before makes the
-  // queue no longer. Requires: it is called once, before anything of it is due.
+  // Calls receiver->OnDue(i) at each at[i]. These are kept beside the heap, so that events which
+  // are known long before don't make it deeper. Requires: it is called once, before anything of it
+  // is due.
   void PostAll(const std::vector<Instant>& at, Receiver* receiver) {
     for (size_t i = 0; i < at.size(); ++i) ahead_.push_back({at[i], next_++, i, receiver});
     std::sort(ahead_.begin(), ahead_.end(), [](const Posted& a, const Posted& b) { return b < a; });
   }
 
-  // As At() with the timer's call, in the place of its last Arm().
+  // Makes the timer's call at that time, and not at the time of its last Arm().
   void Arm(Instant at, Timer* timer) {
     timer->at_ = std::max(at, now_);
     timer->number_ = next_++;
@@ -116,8 +117,8 @@ class EventQueue {
       return at != other.at ? at < other.at : number < other.number;
     }
   };
-  // Children of a place in the heap: with four the way down is half as long as with two, and what
-  // is compared lies side by side.
+  // Children of a place in the heap: with four, the way down is half as long as with two, and the
+  // children that are compared lie side by side.
   static constexpr size_t kChildren = 4;
 
   void Push(const Posted& posted) {
@@ -170,7 +171,7 @@ class EventQueue {
     Push({timer->at_, timer->number_, kOfTimer, timer});
   }
 
-  // Whether the timer's time has come; else it was put off, or has another place.
+  // Whether the timer is due at this place; else it was put off, or has another place by now.
   bool IsDue(const Posted& place) {
     Timer* const timer = static_cast<Timer*>(place.receiver);
     if (timer->place_number_ != place.number) return false;

@@ -11,7 +11,7 @@ namespace {
 
 absl::Duration Ms(uint64_t ms) { return absl::Milliseconds(static_cast<int64_t>(ms)); }
 
-// How often each kind comes, of a hundred.
+// How often each kind is drawn, in percent.
 struct Share {
   FaultKind kind;
   uint32_t percent;
@@ -34,8 +34,8 @@ FaultKind DrawKind(Rng* rng) {
   return FaultKind::kCrashAgent;
 }
 
-// At once, perhaps while it writes; or within what it carries out next, so between any two effects
-// of a decision.
+// The service dies at once, perhaps while it writes; or some effects later, so between any two
+// effects of a decision.
 uint64_t DrawDeath(Rng* rng) {
   return rng->Chance(40) ? 0 : 1 + rng->Below(rng->Chance(50) ? 3 : 40);
 }
@@ -52,7 +52,7 @@ uint64_t DrawDetail(FaultKind kind, Rng* rng) {
     if (rng->Chance(2)) return SIGINT;
     return rng->Chance(50) ? SIGUSR2 : SIGTERM;
   }
-  // Before its loss may be noticed, but not before its keeper is done.
+  // The agent is back before its loss may be noticed, but not before its keeper is done.
   return kind == FaultKind::kCrashAndBack ? 70 + rng->Below(200) : 0;
 }
 
@@ -99,7 +99,7 @@ std::string What(const PlannedFault& fault) {
     case FaultKind::kLosePower:
       return "loses its power";
     case FaultKind::kKillAtVerdict:
-      return "is to be killed while it tells the verdict";
+      return "is to be killed while it sends the verdict";
     case FaultKind::kTakeOver:
       return absl::StrCat("is replaced by another one",
                           fault.detail == 1 ? absl::StrCat(", and stands still", lasts) : "");
@@ -139,7 +139,7 @@ FaultPlan DrawFaults(const FaultLimits& limits, Rng* rng) {
                                          : DrawKind(rng),
                        .node = static_cast<uint32_t>(rng->Below(limits.nodes)),
                        .lasts = Ms(rng->Below(rng->Chance(50) ? 1000 : 8000))};
-    // With the last node a job ends, and the rest of its run says nothing.
+    // When the last node leaves, the job ends, and the rest of the run tests nothing.
     const bool leaves = fault.kind == FaultKind::kSignalAgent;
     if (leaves && (asked + 1 >= limits.nodes) && !rng->Chance(10)) continue;
     asked += leaves ? 1 : 0;

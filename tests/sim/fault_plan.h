@@ -9,7 +9,7 @@
 #include "base/instant.h"
 #include "base/rng.h"
 
-// What goes wrong in a run, as a list that is there before the run begins: so it can be made
+// The faults of a run, as a list that is made before the run begins, so that it can be made
 // shorter. Faults are left out, not draws of chance (as QuickCheck does): a draw that is gone would
 // change all later ones.
 namespace ddprun::sim {
@@ -22,18 +22,19 @@ enum class FaultKind {
   kFailWorker,  // detail: 0 = killed by somebody, 1 = SIGSEGV, 2 = an error with words
   kBreakStream,
   kCutServiceOff,  // from all nodes, for `lasts`
-  // For `lasts`; detail: 0 = to the agent, 1 = to the service, 2 = both, 3 = both, and when it is
-  // over the stream is reset, which the agent learns late.
+  // Cuts a node off for `lasts`; detail: 0 = to the agent, 1 = to the service, 2 = both, 3 = both,
+  // and afterwards the stream is reset, which the agent learns late.
   kCut,
   kFreezeAgent,    // for `lasts`
   kStallService,   // for `lasts`
   kDrain,          // for `lasts`
   kSignalAgent,    // detail: the signal
-  kRepeat,         // its last event comes a second time
+  kRepeat,         // the agent's last event arrives a second time
   kIntrude,        // a stranger; detail: which (strangers.h)
-  kFlap,           // its agent comes and goes for `lasts`; detail: ms between
-  kLosePower,      // without a word
-  kKillAtVerdict,  // the service, when the first one is told; detail: after so many effects
+  kFlap,           // the agent comes and goes for `lasts`; detail: ms between
+  kLosePower,      // no stream is reset
+  kKillAtVerdict,  // the service, at its first message of the verdict; detail: after so many
+                   // effects
   // The service dies, and for `lasts` its record can't be read; detail: as RecordDamage.
   kDamageRecord,
   // Another service has the job, and the former one doesn't know; detail: 1 = it stands still for
@@ -51,16 +52,16 @@ struct PlannedFault {
   uint64_t detail = 0;
 };
 
-// All that a run does beyond its job: the same plan for the same seed gives the same run.
+// All that a run depends on beyond its job: the same plan for the same seed gives the same run.
 struct FaultPlan {
   std::vector<PlannedFault> faults;  // by time
   std::set<uint32_t> absent;         // nodes that never come
-  // What only happens, and nobody chose: delays, lives, restarts.
+  // The seed of everything that is no fault: delays, lifetimes, restarts.
   uint64_t noise = 0;
   bool calm = false;  // messages take 1 ms
 };
 
-// What faults there may be.
+// Limits of the faults that are drawn.
 struct FaultLimits {
   uint32_t nodes = 1;
   absl::Duration until;       // the last one

@@ -21,7 +21,7 @@ struct SavedRun {
 };
 
 std::string ToText(const SavedRun& run);
-// Errors: INVALID_ARGUMENT — says which line is none.
+// Errors: INVALID_ARGUMENT: the text quotes the line that can't be read.
 absl::StatusOr<SavedRun> FromText(const std::string& text);
 
 }  // namespace ddprun::sim

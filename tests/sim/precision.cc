@@ -15,13 +15,14 @@ using rendezvous::Note;
 
 namespace {
 
-// On the way there and back, and until the next probe is due.
+// For an answer to get back, and the next probe to be due.
 constexpr absl::Duration kUnderWay = absl::Seconds(1);
-// What a service may take beyond the rules' own times to notice what has come, or doesn't come.
+// How long a service may take, beyond the rules' own times, to notice something that has happened,
+// or hasn't.
 constexpr absl::Duration kNoticing = absl::Seconds(1);
-// The same of a node that falls silent: a Join that was under way.
+// The same for a node that falls silent, while a Join of its is under way.
 constexpr absl::Duration kJoining = absl::Milliseconds(400);
-// What a service may take to close a generation for newcomers beyond the rules' own times.
+// How long a service may take, beyond the rules' own times, to close a generation for newcomers.
 constexpr absl::Duration kDeciding = absl::Seconds(2);
 
 uint32_t NumberOf(const Note& note, const std::string& key) {
@@ -35,7 +36,7 @@ absl::Duration LeastUptime(uint32_t fruitless) {
                   rendezvous::kGrowthUptimeMax);
 }
 
-// What is known of a node, by its number.
+// What is known of each node, by its number.
 template <typename Node>
 Node& Of(int node, std::vector<Node>& nodes) {
   const auto number = static_cast<size_t>(node);
@@ -68,7 +69,7 @@ std::string LeasePrecision::OnLeaseExpired(Instant now, int node, const rendezvo
                                            absl::Duration slowest, Instant disturbed) const {
   const Instant since = SoundSince(node);
   const Instant until = Find(node, nodes_).sound_until;
-  // The probe that it answered last was sent an interval and the way there and back before.
+  // The last probe that the node answered was sent an interval and two messages before.
   const absl::Duration spared = least.lease - most.interval - 2 * slowest - absl::Milliseconds(20);
   const bool early = !until.is_infinite() && now < until + spared;
   if (since.is_infinite() && early && until >= disturbed + most.lease + kUnderWay) {
@@ -166,7 +167,7 @@ void IsolationWatch::OnCutOff(std::set<std::string> sound, bool hosted) {
   ForgetAlone();
 }
 
-// Beside the one that hosts the service, one alone is as likely to have died.
+// If the service's own node is heard, a single other node is as likely to have died.
 void IsolationWatch::ForgetAlone() {
   if (hosted_ && sound_.size() < 2) sound_.clear();
 }
@@ -189,7 +190,7 @@ std::string DoneWatch::OnNote(const Note& note) {
     running_ = true;
     done_.clear();
   } else if (Is(note, "recovering")) {
-    // The note of its closing may have died with the service before (seed 3904947).
+    // The note that closed the generation may have died with the former service (seed 3904947).
     running_ = NoteField(note, "phase") == "running";
   } else if (Is(note, "node_joined") || Is(note, "node_left")) {  // another agent is there
     done_.erase(NoteField(note, "node"));
@@ -247,7 +248,7 @@ std::string GrowthWatch::OnLook(const rendezvous::JobView& view, bool sound_newc
     special |= node.group_rank && node.silent > view.spec.lease / 2 && !view.spec.lease_is_proof;
   }
   const bool room = members < view.spec.nodes_max;
-  // Since when it runs, and whether it gained anything, the note tells (seed 4117882).
+  // Since when the generation runs, and whether it gained anything, is in its note (seed 4117882).
   const bool known = view.generation == Generation(generation_);
   if (view.phase != "running" || !known || !waits || !room || special || member_done_ ||
       !sound_newcomers) {
@@ -258,7 +259,7 @@ std::string GrowthWatch::OnLook(const rendezvous::JobView& view, bool sound_newc
   const Instant due =
       std::max(waiting_since_ + view.spec.last_call_timeout, formed_ + LeastUptime(fruitless_));
   if (now < due + kDeciding) return "";
-  return absl::StrCat("nobody lets newcomers in, who have waited for ",
+  return absl::StrCat("newcomers aren't let in, and have waited for ",
                       absl::FormatDuration(now - waiting_since_));
 }
 

@@ -14,57 +14,57 @@
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/timing.h"
 
-// That a service does neither too much nor too late: nobody who answers is lost, who is done isn't
-// missed, a job grows when it can and no more often than it gains. Each check returns what is
-// wrong, "" = nothing.
+// Checks that a service does neither too much nor too late: a node that answers isn't lost, a
+// node that is done isn't missed, a job grows when it can and no more often than it gains. Each
+// check returns what is wrong, "" = nothing.
 namespace ddprun::sim {
 
-// R4: who has been reachable for a lease isn't lost by its lease, whatever the service had to wait
-// for meanwhile: its own loop, or its disk.
+// R4: a node that has been reachable for a lease isn't lost by its lease, whatever the service had
+// to wait for meanwhile: its own loop, or its disk.
 class LeasePrecision {
  public:
-  // Before each step of the service. Params: stream: of the node, 0 = it can't answer: it has none,
-  // is cut, frozen, or gone.
-  // Returns whether that is news.
+  // Called before each step of the service. Params: stream: the node's; 0 = it can't answer: it has
+  // none, or is cut, frozen, or gone. Returns whether `stream` has changed.
   bool Observe(Instant now, int node, uint64_t stream, absl::Duration lease);
-  // The service counts it as lost because its lease is over. Params: most, least: at least and at
-  // most what is in force; slowest: message; disturbed: when the service last was held up.
+  // Checks a node that the service counts as lost because its lease is over. Params: most, least:
+  // upper and lower bounds of the pace in force; slowest: message; disturbed: when the service last
+  // was held up.
   std::string OnLeaseExpired(Instant now, int node, const rendezvous::ProbePace& most,
                              const rendezvous::ProbePace& least, absl::Duration slowest,
                              Instant disturbed) const;
-  // It had been reachable for long until then.
+  // Whether the node had been reachable for a lease, and ceased to be at that time.
   bool WasSoundAt(int node, Instant at) const;
-  // Since when it has been reachable; infinite = it isn't.
+  // Since when the node has been reachable; infinite = it isn't.
   Instant SoundSince(int node) const;
 
  private:
   struct Node {
     uint64_t stream = 0;
     Instant since = Instant::Infinite();
-    // The last time before that it was reachable for long.
+    // When the node last ceased to be reachable after a whole lease.
     Instant sound_until = Instant::Infinite();
   };
   std::vector<Node> nodes_;  // by number
 };
 
-// R4: a member that can't be heard any more counts as lost within its lease and a second, where the
-// lease is proof; else when the others, who can go on without it, would have lost as much by
-// waiting.
+// R4: a member that can't be heard any more counts as lost within its lease and a second, if the
+// lease is proof; else when the other nodes, if they can go on without it, would have lost as much
+// by waiting.
 class LossBound {
  public:
-  // Params: mute: nothing that it says arrives; wakes: grows whenever that may have changed.
-  // Returns whether that is news.
+  // Params: mute: nothing that the node sends arrives; wakes: grows whenever that may have changed.
+  // Returns whether either has changed.
   bool Observe(Instant now, int node, bool mute, uint64_t wakes);
-  // Of a member of the running generation that isn't done, while others are heard.
+  // Checks a member of the running generation that isn't done, while others are heard.
   std::string OnLook(int node, absl::Duration lease, Instant now) const;
-  // The same where the lease is no proof. Params: formed: when the generation was.
+  // Checks such a member if the lease is no proof. Params: formed: when the generation was.
   std::string OnSilence(int node, const rendezvous::JobSpec& job, absl::Duration lease,
                         Instant formed, Instant now) const;
   // Whether so many nodes are sound that a generation could do without the others.
   void SawOthers(bool enough, Instant now);
   // The service began anew or was held up: what it waits for is extended.
   void Disturb(Instant until) { disturbed_ = std::max(disturbed_, until); }
-  // Nobody is lost by a lease until then, and all have one from then on.
+  // No node is lost by its lease until then, and all have a whole lease from then on.
   void Excuse(Instant until);
   // The service noted that it was held up for so long: that isn't counted in the excuse either
   // (seed 2093845).
@@ -94,12 +94,12 @@ class SilenceWatch {
   std::vector<std::string> members_;
 };
 
-// R8: a generation all of whose workers ended with 0 has its verdict within a second, and what the
-// writes of the record take.
+// R8: when all workers of a generation have ended with 0, the verdict follows within a second, plus
+// the time for the writes of the record.
 class SuccessBound {
  public:
   void OnAllDone(rendezvous::Generation generation, Instant now);
-  // While the generation runs. Params: sound: since when all its nodes have been reachable.
+  // Called while the generation runs. Params: sound: since when all its nodes have been reachable.
   std::string OnLook(rendezvous::Generation generation, Instant sound, absl::Duration writes,
                      Instant now) const;
   void Disturb(Instant until) { disturbed_ = std::max(disturbed_, until); }
@@ -116,7 +116,7 @@ class IsolationWatch {
   // Nothing passes between the service and any node from now on. Params: sound: the nodes that were
   // reachable until then. hosted: one more is on the service's own machine, and heard.
   void OnCutOff(std::set<std::string> sound, bool hosted);
-  // Something passes again.
+  // Messages pass again.
   void OnEnd() { sound_.clear(); }
   // What the service decided last may have died with it.
   void Forget() {
@@ -133,13 +133,13 @@ class IsolationWatch {
   bool hosted_ = false;
 };
 
-// R8, of decisions, not of what is told later: whose workers have all ended well isn't lost while
+// R8, for decisions rather than messages: a node whose workers have all ended well isn't lost while
 // the generation runs, and no generation with such a node ends for newcomers.
 class DoneWatch {
  public:
   // The service took a report of all workers' success.
   void OnSucceeded(const rendezvous::NodeId& node) { done_.insert(node.value()); }
-  // What it knew may have died with it.
+  // The service has died, and perhaps with it what it knew.
   void Forget() { done_.clear(); }
   std::string OnNote(const rendezvous::Note& note);
   bool IsDone(const std::string& node) const { return done_.contains(node); }
@@ -153,12 +153,12 @@ class DoneWatch {
 class GrowthWatch {
  public:
   std::string OnNote(const rendezvous::Note& note, Instant now);
-  // Looked at from time to time. Params: sound_newcomers: whether nodes wait that have been
-  // reachable for a while.
+  // Called from time to time. Params: sound_newcomers: whether nodes wait that have been reachable
+  // for a while.
   std::string OnLook(const rendezvous::JobView& view, bool sound_newcomers, Instant now);
   // A member that is done has gone, whatever its farewell says (seed 455401: it was preempted).
   void OnDoneGone() { member_done_ = true; }
-  // The service began anew, or was held up: what was waited for begins anew.
+  // The service began anew, or was held up: the wait for newcomers begins anew.
   void Disturb() { waiting_since_ = Instant::Infinite(); }
 
  private:
@@ -167,7 +167,7 @@ class GrowthWatch {
   uint32_t members_ = 0;
   uint32_t fruitless_ = 0;
   std::optional<uint32_t> members_before_;  // of a growth whose gain isn't known yet
-  bool member_done_ = false;                // one that has gone since; no newcomer is let in then
+  bool member_done_ = false;  // a member that was done has gone; no newcomer is let in then
   Instant waiting_since_ = Instant::Infinite();
 };
 

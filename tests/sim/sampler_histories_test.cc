@@ -27,7 +27,7 @@ constexpr uint64_t kEpochs = 2;
 constexpr uint32_t kWorldMax = 6;
 constexpr uint64_t kSizeMax = 90;
 
-// A bug that is put in: the checks must see it.
+// Bugs: the checks must see each.
 enum class Sabotage {
   kNone,
   kCountsDealt,     // the checkpoint counts what was dealt ahead
@@ -36,7 +36,7 @@ enum class Sabotage {
   kOwnStates,       // after a torn step each rank goes on from its own state
 };
 
-// What a run of histories met.
+// What happened in a run of histories.
 struct Met {
   uint64_t steps = 0;
   uint64_t restarts = 0;
@@ -74,7 +74,7 @@ class History {
   std::string Run() {
     constexpr int kFaults = 2000;  // far more than the unluckiest needs
     for (int fault = 0; fault < kFaults && broken_.empty(); ++fault) {
-      // The last fault is none: else a job may never end.
+      // The last fault never comes: else a job might never end.
       TrainUntilFault(fault + 1 < kFaults ? 1 + rng_.Below(12) : 2 * kEpochs * size_);
       if (Done() || !broken_.empty()) break;
       WalkWorld();
@@ -116,12 +116,12 @@ class History {
     }
     for (uint32_t rank = 0; rank < world_; ++rank) {
       ranks_.push_back({.sampler = Create(rank, world_), .ahead = {}});
-      // As a file has it.
+      // The state goes through its text, as in a file.
       Must(ranks_.back().sampler.Restore(SamplerState::Parse(state.Serialize()).value()));
     }
   }
 
-  // The processes that are left go on where rank 0 is; further ones are new.
+  // The processes that are left go on from where rank 0 is; further ones are new.
   void Reform() {
     ++met_.reforms;
     const SamplerState state = this->state();
@@ -158,8 +158,8 @@ class History {
         rank.ahead.pop_front();
       }
       CheckStep(shares);
-      // The fault comes when rank 0 has its sums, and others haven't. That none has them is a
-      // fault a step earlier.
+      // The fault comes when rank 0 has its sums and others haven't. A fault before any rank has
+      // them is a fault one step earlier.
       const bool torn = steps == 1 && ranks_.size() > 1 && rng_.Chance(50);
       met_.torn += torn ? 1 : 0;
       Learn(shares, torn ? 1 + rng_.Below(ranks_.size() - 1) : ranks_.size());
@@ -186,7 +186,7 @@ class History {
     }
   }
 
-  // What a sampler without the check would do.
+  // Skips to the share, as a sampler without the check would.
   void SkipTo(ElasticSampler& sampler, const StepShare& share) {
     SamplerState state = sampler.state();
     state.epoch = share.epoch + (share.last_of_epoch ? 1 : 0);
@@ -268,7 +268,7 @@ TEST(SamplerHistories, EachSampleOnceAnEpoch) {
             << met.torn << " torn steps, " << met.refused << " shares refused, "
             << met.shares_without << " shares without samples\n";
   if (history_count < 1000) return;
-  // Enough of each went wrong.
+  // Each kind of fault was frequent.
   EXPECT_GT(met.restarts, history_count);
   EXPECT_GT(met.reforms, history_count / 2);
   EXPECT_GT(met.torn, history_count / 4);

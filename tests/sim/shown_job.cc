@@ -15,7 +15,7 @@ bool IsProbe(const Effect& effect) {
   return send != nullptr && std::holds_alternative<rendezvous::Probe>(*send->message);
 }
 
-// A tick, or the answer to one.
+// Whether an event is a tick, or the answer to one.
 bool IsRoutine(const Event& event) {
   const auto* received = std::get_if<rendezvous::MessageReceived>(&event);
   if (received == nullptr) return std::holds_alternative<rendezvous::TimerDue>(event);
@@ -36,7 +36,7 @@ const ShownJob::Shown& ShownJob::Look(const rendezvous::StateMachine& machine, I
   old_ = false;
   for (const rendezvous::NodeView& each : shown_.view.nodes) {
     shown_.nodes.push_back(node_called_(each.node_id));
-    old_ = old_ || each.state == "quarantined";  // which ends by itself
+    old_ = old_ || each.state == "quarantined";  // a quarantine ends by itself
   }
   return shown_;
 }

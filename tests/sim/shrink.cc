@@ -18,13 +18,13 @@ constexpr uint64_t kNoises = 4;  // tried with each smaller plan
 constexpr uint64_t kRunsMax = 2000;
 constexpr size_t kLinesShown = 120;  // of the timeline
 
-// The checker's words without time, numbers and what follows the first line.
+// The checker's message without time, numbers and what follows the first line.
 std::string Checker(const std::string& broken) {
   const std::string line = broken.substr(0, broken.find('\n'));
   const size_t words = line.find(' ');
   std::string checker = words == std::string::npos ? line : line.substr(words);
   std::erase_if(checker, [](char c) { return absl::ascii_isdigit(static_cast<unsigned char>(c)); });
-  // A duration has as many units as it likes.
+  // A duration may have any number of units.
   const size_t lasted = checker.rfind(" for ");
   return lasted == std::string::npos ? checker : checker.substr(0, lasted);
 }

@@ -8,7 +8,7 @@
 
 namespace ddprun::sim {
 
-// A run that breaks the same promise with less.
+// A run that breaks the same promise with fewer faults and nodes.
 struct Shrunk {
   FaultPlan plan;
   size_t faults_before = 0;
@@ -19,8 +19,8 @@ struct Shrunk {
 };
 
 // Leaves out faults, by halves and then one by one, and nodes, as long as a run still ends with the
-// words of the same checker (numbers and names of nodes don't count). Chance is tried anew a few
-// times with each smaller plan, because every event that is gone shifts what comes by chance later.
+// words of the same checker (numbers and names of nodes don't count). Each smaller plan is tried
+// with several seeds for its noise, because an event that is gone shifts all later draws.
 Shrunk Shrink(uint64_t seed, Sabotage sabotage);
 
 // For people: what is left as a script (plan_text.h), then what happened.

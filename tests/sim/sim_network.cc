@@ -7,10 +7,10 @@ namespace ddprun::sim {
 
 namespace {
 
-// What everything takes at least, and a local network beyond that at most.
+// The least delay of a message, and the most that a local network adds.
 constexpr int64_t kLeastUs = 50;
 constexpr int64_t kFastUs = 3000;
-// A heartbeat whose segment was lost more than once.
+// The delay of a heartbeat with a segment that was lost more than once.
 constexpr int64_t kLateUs = 1'900'000;
 
 }  // namespace
@@ -24,7 +24,8 @@ SimNetwork::SimNetwork(EventQueue* queue, Rng* rng, int nodes, Ends ends)
       slow_until_(static_cast<size_t>(nodes)),
       leaders_(static_cast<size_t>(nodes)) {}
 
-// Mostly a local network, now and then a retransmission, and of heartbeats some.
+// Most messages have the delay of a local network, some that of a retransmission, and some
+// heartbeats a longer one.
 absl::Duration SimNetwork::Delay(int node, bool beside) {
   if (calm_) return absl::Milliseconds(1);
   const bool slow = rng_->Chance(2);
@@ -63,7 +64,7 @@ void SimNetwork::Connect(int node, uint64_t epoch) {
   });
 }
 
-// Keeps the order within the direction.
+// Delivers after all earlier messages of the same direction.
 void SimNetwork::Deliver(uint64_t key, Lane lane, Sent sent) {
   Stream* const stream = Find(key);
   if (stream == nullptr) return;

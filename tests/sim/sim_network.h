@@ -22,15 +22,15 @@ namespace ddprun::sim {
 // does, and lets it through when it heals. Losing a message for good means losing the stream.
 class SimNetwork final : private EventQueue::Receiver {
  public:
-  // What an end of a stream is told. `epoch` is what the agent gave to Connect, so that a restarted
-  // agent can tell its streams from those of its predecessor.
+  // What the network reports to the ends of a stream. `epoch` is what the agent passed to
+  // Connect(): by it a restarted agent knows its own streams from its predecessor's.
   struct Ends {
     std::function<void(int node, uint64_t epoch, uint64_t stream)> opened;
     std::function<void(int node, uint64_t epoch, uint64_t stream, const rendezvous::ServiceMessage&,
                        bool beside)>
         to_agent;
     std::function<void(int node, uint64_t epoch, uint64_t stream, absl::Status)> agent_closed;
-    // What a service is told: a message, or that a stream is closed.
+    // To a service: a message, or the end of a stream.
     std::function<void(size_t service, const rendezvous::Event&)> to_service;
   };
 
@@ -47,38 +47,38 @@ class SimNetwork final : private EventQueue::Receiver {
   void SendToAgent(uint64_t stream, rendezvous::SharedMessage message, bool beside = false);
   // The agent half-closes: the service ends the stream with OK.
   void Finish(uint64_t stream);
-  // The service ends it with a status.
+  // The service ends the stream with a status.
   void End(uint64_t stream, absl::Status status);
   // The stream dies: a reset, a lost message, the death of the agent. Params: unnoticed: for how
   // long the agent doesn't know.
   void Break(uint64_t stream, absl::Duration unnoticed = absl::ZeroDuration());
-  // Stops or lets through what goes to the service, and to the agent, of a node.
+  // Cuts or heals the directions from a node to the service, and to the node's agent.
   void SetCut(int node, bool to_service, bool to_agent);
   bool IsCut(int node) const { return cut_of(node).up || cut_of(node).down; }
-  // How often its cut was changed.
+  // How often the node's cut was changed.
   uint64_t heals(int node) const { return cut_of(node).changes; }
-  // When it was changed last.
+  // When the node's cut was changed last.
   Instant healed_at(int node) const { return cut_of(node).at; }
   // Until when something of the node's takes longer than a local network does.
   Instant slow_until(int node) const { return slow_until_[static_cast<size_t>(node)]; }
   // From now on nobody can connect; open streams stay.
   void SetServiceDown() { service_down_ = true; }
-  // A service's process dies: all its streams break, and nobody can connect. And it listens again.
+  // A service's process dies: all its streams break, and nobody can connect until StartService().
   void KillService(size_t service);
   void StartService(size_t service) { dead_.at(service) = false; }
-  // There is a further one, which doesn't listen yet. The first has the number 0.
+  // Adds a service, which doesn't listen yet. Returns its number; the first one has 0.
   size_t AddService() {
     dead_.push_back(true);
     return dead_.size() - 1;
   }
-  // A node's agent has heard that this one has the job, and looks for it there.
+  // A node's agent has heard that this service has the job, and connects to it from now on.
   void SetLeader(int node, size_t service) { leaders_[static_cast<size_t>(node)] = service; }
   size_t leader(int node) const { return leaders_[static_cast<size_t>(node)]; }
   // Requires: a stream that was opened.
   size_t ServiceOf(uint64_t stream) const { return streams_[stream - 1]->service; }
 
  private:
-  // Of a stream, and of the connection beside it.
+  // The directions of a stream, and of the connection beside it.
   enum Lane { kUp, kDown, kUpBeside, kDownBeside };
   static constexpr uint64_t kLanes = 4;
   // A message, or what is done at its arrival.
@@ -94,7 +94,7 @@ class SimNetwork final : private EventQueue::Receiver {
     int node = 0;
     size_t service = 0;
     uint64_t epoch = 0;
-    bool agent_knows = true;    // not told yet that it is closed
+    bool agent_knows = true;    // false: its end was reported to the agent
     bool service_knows = true;  // same
     std::array<Direction, kLanes> lanes;
   };
@@ -105,7 +105,7 @@ class SimNetwork final : private EventQueue::Receiver {
     Instant at;
   };
 
-  // Both ends' numbers count from 1.
+  // Keys count from 1, the same at both ends.
   Stream* Find(uint64_t key) {
     return key == 0 || key > streams_.size() ? nullptr : streams_[key - 1].get();
   }

@@ -43,7 +43,8 @@ SimNode::SimNode(int number, EventQueue* queue, Rng* rng, SimNetwork* network,
 
 void SimNode::StartAgent() {
   Touch();
-  // Nobody is faster than the keeper of the agent before: that has its workers gone within 65 ms.
+  // A new agent isn't there before the keeper of the last one is done, which ends its workers
+  // within 65 ms.
   if (agent_runs() || live_generation()) return;
   ++epoch_;
   ++wakes_;
@@ -172,7 +173,7 @@ Instant SimNode::Simulated(Instant local) const {
   return Instant() + since * 1000 / clock_permille_ + absl::Nanoseconds(2);
 }
 
-// A frozen process takes what came when it thaws, in the same order.
+// A frozen process handles what came meanwhile when it thaws, in the same order.
 void SimNode::OnOpened(uint64_t epoch, uint64_t stream) {
   Touch();
   if (frozen_) {
@@ -195,7 +196,8 @@ void SimNode::OnMessage(uint64_t epoch, uint64_t stream, const rendezvous::Servi
     return;
   }
   if (epoch != epoch_ || stream != stream_) return;
-  if (!beside || welcomed_) heard_at_ = queue_->now();  // no service speaks beside others (117514)
+  // A service speaks over the stream first (seed 117514).
+  if (!beside || welcomed_) heard_at_ = queue_->now();
   if (beside) return AnswerBeside(stream, std::get<rendezvous::Probe>(message));
   if (const auto* welcome = std::get_if<rendezvous::Welcome>(&message)) {
     Touch();
@@ -206,9 +208,9 @@ void SimNode::OnMessage(uint64_t epoch, uint64_t stream, const rendezvous::Servi
   Handle(launcher::ServiceMessageReceived{message});
 }
 
-// The way it came, and without the agent's core.
+// Answers over the connection on which the probe came, without the agent's core.
 void SimNode::AnswerBeside(uint64_t stream, const rendezvous::Probe& probe) {
-  if (!welcomed_) return;  // it is opened with what the Welcome says
+  if (!welcomed_) return;  // the connection is opened with the Welcome's key
   network_->SendToService(stream,
                           {.run_id = join_->run_id,
                            .term = term_,
@@ -254,7 +256,8 @@ void SimNode::Handle(const SupervisorEvent& event) {
     return;
   }
   std::vector<SupervisorEffect> effects = supervisor_->Step(LocalNow(), event);
-  // What an answer to a probe breaks is still broken at the next step that matters.
+  // An invariant that an answer to a probe breaks is still broken at the next step with other
+  // effects.
   constexpr uint64_t kLook = 8;
   const bool look =
       !std::all_of(effects.begin(), effects.end(), IsRenewal) || ++steps_ % kLook == 0;
@@ -359,7 +362,8 @@ void SimNode::Sweep(Generation generation) {
     for (const Worker& worker : workers_) {
       if (worker.saves) stopped_at = std::max(stopped_at, worker.step);
     }
-    // Anything: what nodes tell may be wrong, the books are right (checked as an invariant).
+    // Any times: a node's report may be wrong, the service's books are right (an invariant of its
+    // core).
     rendezvous::NodeTime time{
         .last = absl::Milliseconds(static_cast<int64_t>(generation.value() * 1237 % 5000)),
         .last_in = rendezvous::TimeCause::kTraining};
@@ -394,7 +398,7 @@ void SimNode::BecomeSuspicious(Generation generation) {
                 });
 }
 
-// Who hangs has fallen behind by a step; the others wait for it in their next collective.
+// A worker that hangs has fallen behind by a step; the others wait for it in their next collective.
 rendezvous::HangReport SimNode::Findings() const {
   rendezvous::HangReport report{.workers = {}, .sample = absl::Milliseconds(250)};
   const bool stands = callbacks_.job_hangs(generation_);
@@ -434,7 +438,7 @@ void SimNode::EndWorker(Generation generation, uint32_t local_rank,
 
 // ------------------------------------------------------------- stop steps
 
-// As docs/PROGRESS.md has it: mark, then look which step is prepared.
+// As in docs/PROGRESS.md: a worker marks its step, then looks which step is prepared.
 void SimNode::BeginStep(Generation generation, uint32_t local_rank) {
   if (generation_ != generation || !habits_->asks_for_stop_steps) return;
   Worker& worker = workers_[local_rank];

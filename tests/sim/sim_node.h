@@ -22,7 +22,7 @@ struct WorkerHabits {
   std::function<absl::Duration()> lifetime;
   // Percent of stops in which TERM is ignored until the sweep.
   uint32_t ignores_term_percent = 10;
-  // Percent of sweeps that leave something behind for 20 s, as long as things go wrong at all: one
+  // Percent of sweeps that leave something behind for 20 s, while there are faults: afterwards, one
   // generation after the other could end by it (seed 10009407).
   uint32_t unclean_percent = 0;
   bool healed = false;
@@ -31,11 +31,11 @@ struct WorkerHabits {
   absl::Duration step_time = absl::Milliseconds(300);
 };
 
-// One machine: the real agent core (launcher/core), with workers that are entries of a table, and
-// the keeper's part of the bargain: when the agent dies, the workers do too, a little later.
+// One machine: the real agent core (launcher/core), with workers that are entries of a table. As
+// with a real keeper, the workers die a little after their agent.
 class SimNode {
  public:
-  // What happens to the outside.
+  // What a node reports.
   struct Callbacks {
     // A worker ended: by itself with 0, or not well; at a stop step it is not done with its work.
     std::function<void(int node, rendezvous::Generation, bool ok, bool at_stop)> worker_ended;
@@ -45,7 +45,7 @@ class SimNode {
     std::function<void(int node, const launcher::Exit&)> exited;
     // Whether a worker of the generation hangs, on any node: then all of them stand still.
     std::function<bool(rendezvous::Generation)> job_hangs;
-    // A worker is ended because it hangs; whether it does.
+    // A worker is ended because it seems to hang. Params: hung: whether it does.
     std::function<void(int node, bool hung)> judged;
     // An invariant of the agent's core doesn't hold.
     std::function<void(const std::string&)> broken;
@@ -61,9 +61,10 @@ class SimNode {
   void CrashAgent();
   // The machine loses its power: nobody resets the stream, and no worker is left.
   void LosePower();
-  // Where the service is this agent's child (before it starts).
+  // Makes the service a child of this agent. Called before the agent starts.
   void HostService() { hosts_service_ = true; }
-  // Its monotonic clock: where it is when the simulation's is 0, and how fast, in thousandths.
+  // Sets the node's monotonic clock: its time when the simulation's is 0, and its speed in
+  // thousandths.
   void SetClock(absl::Duration at_zero, int64_t permille) {
     drifts_ = true;
     clock_at_zero_ = at_zero;
@@ -76,59 +77,59 @@ class SimNode {
   void FailWorker(int signal_number, const std::string& message);
   // Params: unnoticed: for how long the agent doesn't know.
   void BreakStream(absl::Duration unnoticed = absl::ZeroDuration());
-  // Says its last event once more, as if the network had it twice.
+  // Sends its last event once more, as if the network had duplicated it.
   void SayAgain();
   // A worker stops making progress; nothing happens without one.
   void HangWorker();
-  // This node's workers wait for one that hangs: the agent becomes suspicious, and says so until
-  // none does.
+  // This node's workers wait for one that hangs: the agent becomes suspicious, and says so until no
+  // worker hangs.
   void BecomeSuspicious(rendezvous::Generation generation);
   bool hangs(rendezvous::Generation generation) const;
 
-  // Whether something of what follows may have changed since the last time that this was asked.
+  // Whether something of the state below may have changed since the last call.
   bool TakeTouched() { return std::exchange(touched_, false); }
   void Touch() { touched_ = true; }
   bool was_started() const { return epoch_ > 0; }
-  // How often it was started, or thawed.
+  // How often the agent was started, or thawed.
   uint64_t wakes() const { return wakes_; }
   bool frozen() const { return frozen_; }
   bool agent_runs() const { return supervisor_ != nullptr; }
-  // Has a stream and isn't about to close it.
+  // Whether the agent has a stream, and isn't about to close it.
   bool listens() const { return agent_runs() && stream_ != 0 && !finishing_ && !signalled_; }
-  // The one over which it can hear and answer; 0 = there is none.
+  // The stream over which the agent can hear and answer; 0 = there is none.
   uint64_t live_stream() const {
     return listens() && welcomed_ && !frozen_ && stream_ != broken_ ? stream_ : 0;
   }
   int number() const { return number_; }
   bool hosts_service() const { return hosts_service_; }
-  // When its agent died, or ended; infinite = it runs, or never did.
+  // When the agent died, or ended; infinite = it runs, or never did.
   Instant dead_since() const { return dead_since_; }
-  // Since when nothing but the network keeps it from having a stream again; infinite = it has one,
+  // Since when only the network keeps the agent from having a stream again; infinite = it has one,
   // doesn't know that it hasn't, or can't have one.
   Instant away_since() const {
     return agent_runs() && !frozen_ && !leaves() && stream_ != broken_ ? away_since_
                                                                        : Instant::Infinite();
   }
-  // How long it had heard nothing when it gave its service up; infinite = it didn't.
+  // How long the agent had heard nothing when it gave its service up; infinite = it didn't.
   absl::Duration gave_up_after() const { return gave_up_after_; }
-  // When its agent was last thawed: before, it was on no way (seed 9881656).
+  // When the agent was last thawed: until then it wasn't coming back (seed 9881656).
   Instant thawed_at() const { return thawed_at_; }
-  // When its agent was killed, and its stream reset by that; infinite = it wasn't.
+  // When the agent was killed, which reset its stream; infinite = it wasn't.
   Instant reset_at() const { return reset_at_; }
   const std::optional<rendezvous::AgentMessage>& last_join() const { return join_; }
   bool has_stream() const { return stream_ != 0; }
   uint64_t stream() const { return stream_; }  // 0 = it has none
-  // Ends by itself, or is about to: it comes back for nothing.
+  // Whether the agent ends by itself, or is about to: then it doesn't come back.
   bool leaves() const { return signalled_ || finishing_; }
   rendezvous::Incarnation incarnation() const { return config_.identity.incarnation; }
   uint32_t pid() const { return config_.identity.node.agent_pid; }
   const rendezvous::NodeId& id() const { return config_.identity.node_id; }
   const rendezvous::NodeInfo& info() const { return config_.identity.node; }
-  // The generation whose workers are alive here, whoever supervises them.
+  // The generation of the live workers here, supervised by an agent or not.
   std::optional<rendezvous::Generation> live_generation() const;
   std::string DebugString() const;
 
-  // From the network.
+  // Called by the network.
   void OnOpened(uint64_t epoch, uint64_t stream);
   void OnMessage(uint64_t epoch, uint64_t stream, const rendezvous::ServiceMessage& message,
                  bool beside);
@@ -140,13 +141,13 @@ class SimNode {
     bool alive = true;
     bool stopping = false;
     bool hung = false;
-    uint64_t step = 0;   // that it has begun, or is held before
+    uint64_t step = 0;   // the step that it has begun, or is held before
     bool held = false;   // at a stop step
-    bool saves = false;  // there
+    bool saves = false;  // at that stop step
   };
 
   Instant LocalNow() const;
-  // When the simulation's clock is at least there.
+  // A time of the simulation's clock that is at least `local`.
   Instant Simulated(Instant local) const;
   void Reconnect(uint64_t epoch, absl::Duration pause);
   void AnswerBeside(uint64_t stream, const rendezvous::Probe& probe);
@@ -184,7 +185,7 @@ class SimNode {
   absl::Duration clock_at_zero_ = absl::ZeroDuration();
   int64_t clock_permille_ = 1000;
   uint64_t stream_ = 0;
-  uint64_t broken_ = 0;    // a stream that was, which it may not know yet
+  uint64_t broken_ = 0;    // a stream that is broken, which the agent may not know yet
   bool welcomed_ = false;  // on this stream
   bool frozen_ = false;
   Instant thawed_at_;
@@ -194,7 +195,7 @@ class SimNode {
   absl::Duration next_pause_;                           // before a connect after a failed one
   std::optional<rendezvous::AgentMessage> join_;        // the last
   std::optional<rendezvous::AgentMessage> last_event_;  // that was sent on this stream
-  rendezvous::Term term_;                               // that it was told
+  rendezvous::Term term_;                               // of the service that welcomed it
   Instant dead_since_ = Instant::Infinite();
   Instant heard_at_;
   absl::Duration gave_up_after_ = absl::InfiniteDuration();
@@ -202,7 +203,7 @@ class SimNode {
   Instant away_since_ = Instant::Infinite();
   bool hosts_service_ = false;
   EventQueue::Timer timer_;
-  uint64_t steps_ = 0;  // that didn't matter
+  uint64_t steps_ = 0;  // steps with nothing but renewals
   rendezvous::Generation generation_;
   std::vector<Worker> workers_;
   uint64_t prepared_ = 0;

@@ -21,10 +21,11 @@ using rendezvous::Term;
 
 namespace {
 
-// Then a write is given up (R10).
+// A write that takes longer is given up (R10).
 constexpr absl::Duration kWriteMost = absl::Seconds(5);
 
-// It waits for the record; the others tell of nothing that was decided (R10).
+// Whether an effect may carry a decision, so that the record must be written before it (R10).
+// Persist is that write; a Welcome, and a probe outside of the stream's order, carry none.
 bool IsOrdinary(const Effect& effect) {
   if (std::holds_alternative<Persist>(effect)) return false;
   const auto* send = std::get_if<rendezvous::Send>(&effect);
@@ -60,8 +61,9 @@ void SimService::Step(const Event& event) {
   DDPRUN_CHECK(up(), "a service that is dead");
   ++step_;
   std::vector<Effect> effects = machine_->Step(queue_->now(), event);
-  // What a renewal or a tick breaks is still broken at the next step that matters: one with a note.
-  // And of many nodes, whose checks cost as much as all else, they come in a row.
+  // An invariant that a renewal or a tick breaks is still broken at the next step with an effect
+  // other than a message. With many nodes the checks cost as much as all else, so only every 16th
+  // step has them.
   constexpr uint64_t kLook = 16;
   const bool matters = few_ && !std::all_of(effects.begin(), effects.end(), IsSend);
   if (matters || step_ % kLook == 0) machine_->CheckInvariants();
@@ -102,24 +104,25 @@ void SimService::Do(const Effect& effect) {
   if (IsOrdinary(effect)) ExpectRecorded(effect);
   Instant decided = queue_->now();
   if (std::holds_alternative<Note>(effect)) {
-    if (former_) return;  // its notes are nobody's any more
+    if (former_) return;  // a former service's notes don't count any more
     decided = noted_.front().at;
     noted_.pop_front();
   }
   hooks_.carry_out(effect, decided);
 }
 
-// R10: nobody hears of what no record has.
+// R10: no effect reaches an agent before its decision is in a record.
 void SimService::ExpectRecorded(const Effect& effect) {
   const uint64_t need = needs_.front();
   needs_.pop_front();
   if (!storage_.keeps || failed_ || need <= recorded_) return;
-  if (!std::holds_alternative<Note>(effect)) hooks_.broken("what is in no record is told");
+  if (!std::holds_alternative<Note>(effect))
+    hooks_.broken("a decision is sent before it is in a record");
 }
 
 void SimService::Write() {
   writing_.emplace(machine_->TakeRecord(queue_->now()), queue_->now(), step_);
-  // The first one holds up the most.
+  // A slow first record holds up the most.
   const bool slow =
       rng_->Chance(store_->kept() ? storage_.slow_percent : 5 * storage_.slow_percent);
   const bool hangs = rng_->Chance(storage_.hangs_percent);
@@ -138,7 +141,7 @@ void SimService::OnWritten(bool fails) {
   const uint64_t step = kept.step;
   const bool arrived = std::exchange(arrived_, false);
   fails = fails && !arrived;
-  // What a job without a record holds is retracted, once.
+  // After the first write that fails, the record is retracted.
   const bool writes = !failed_ && !fails;
   const bool holds =
       writes ? arrived || Put(std::move(kept)) : failed_ || store_->Retract(leadership_);
@@ -153,8 +156,8 @@ void SimService::OnWritten(bool fails) {
   Step(PersistDone{failed_ ? absl::DataLossError("disk full") : absl::OkStatus()});
 }
 
-// As a file would: what a service takes and no other one can read back would be no record. It costs
-// as much as a hundred steps, and gives what it was given.
+// Writes a record and reads it back, as a file does: a record that no other service can read would
+// be none. This costs as much as a hundred steps, and returns what it was given.
 rendezvous::JobRecord SimService::ReadBack(const rendezvous::JobRecord& record) {
   auto read = rendezvous::FromProto(rendezvous::ToProto(record));
   DDPRUN_CHECK(read.ok(), read.status().ToString());
@@ -162,7 +165,7 @@ rendezvous::JobRecord SimService::ReadBack(const rendezvous::JobRecord& record) 
   return *std::move(read);
 }
 
-// False: another one has the store.
+// False: another service has the store.
 bool SimService::Put(Kept&& kept) {
   constexpr uint64_t kReadBack = 64;
   if (kept.step % kReadBack == 0) ReadBack(kept.record);
@@ -237,7 +240,7 @@ void SimService::BeginAnew() {
   machine_ = std::make_unique<StateMachine>(Term(7 + life_), kToken, storage_.keeps);
 }
 
-// As from a file whose row has a checksum. Returns nullopt when it can't be believed.
+// Reads a record as from a file with a checksum. Returns nullopt if the record can't be believed.
 std::optional<rendezvous::JobRecord> SimService::Read(const rendezvous::JobRecord& record) const {
   constexpr uint64_t kReadBack = 4;
   if (damage_ == RecordDamage::kNone) {
@@ -245,7 +248,7 @@ std::optional<rendezvous::JobRecord> SimService::Read(const rendezvous::JobRecor
   }
   std::string bytes = rendezvous::ToProto(record).SerializeAsString();
   const size_t checksum = std::hash<std::string>()(bytes);
-  // The places follow from the record, so that a seed stays one history.
+  // The damaged places follow from the record, so that a seed stays one history.
   if (damage_ == RecordDamage::kCutOff) bytes.resize(checksum % bytes.size());
   if (damage_ == RecordDamage::kBitFlipped) bytes[checksum % bytes.size()] ^= 1;
   if (!storage_.believes && std::hash<std::string>()(bytes) != checksum) return std::nullopt;

@@ -19,7 +19,7 @@
 
 namespace ddprun::sim {
 
-// Of all simulated jobs.
+// The token of all simulated jobs.
 inline constexpr char kToken[] = "secret";
 
 // What has become of a record when a service starts.
@@ -33,11 +33,11 @@ enum class RecordDamage {
 // How a service keeps its record.
 struct Storage {
   bool keeps = false;  // there is a journal
-  // How long a write takes, in percent of writes that are slow: up to 3 s; else up to 3 ms.
+  // Percent of writes that are slow: these take up to 3 s, the others up to 3 ms.
   uint32_t slow_percent = 0;
   uint32_t fails_percent = 0;  // writes that fail
   uint32_t hangs_percent = 0;  // writes that are given up after 5 s
-  // Bugs, for twins.
+  // Bugs, for negative controls.
   bool tells_before = false;    // nothing waits for the record
   bool forgets = false;         // the service starts again without it
   bool keeps_the_last = false;  // it starts from the one before
@@ -50,52 +50,56 @@ struct Storage {
 class SimService {
  public:
   struct Hooks {
-    // After each step, before its effects are carried out.
+    // Called after each step, before its effects are carried out.
     std::function<void(const rendezvous::Event&, const std::vector<rendezvous::Effect>&)> stepped;
     // Params: decided: when the step was.
     std::function<void(const rendezvous::Effect&, Instant decided)> carry_out;
-    // What was decided in a record that is kept, and noted, but was not carried out: the service
-    // has died. Others may know of it by what the next one does.
+    // A decision that is in a kept record, with its note, was not carried out, because the service
+    // has died. Agents may learn of it from the next service.
     std::function<void(const rendezvous::Note&, Instant decided)> owed;
     std::function<void()> died;
-    // Another one has the store: nothing is carried out any more, and it has ended.
+    // Another service has the store: this one has ended, and carries nothing out any more.
     std::function<void()> fenced;
     std::function<void(const std::string&)> broken;
   };
 
-  // Params: few: nodes; former: in whose place it is to start; null: it is the first, and up.
+  // Params: few: the job has few nodes; former: the service that this one is to replace; null: this
+  // is the first one, and up.
   SimService(EventQueue* queue, Rng* rng, Storage storage, SimStore* store, bool few,
              const SimService* former, Hooks hooks);
 
   // Requires: up().
   void Step(const rendezvous::Event& event);
-  // Dies when it has carried out so many more effects, or stepped ten times as often.
+  // Makes the service die when it has carried out so many more effects, or taken ten times as many
+  // steps.
   void DieAfter(uint64_t effects);
-  // It doesn't die any more.
+  // Cancels DieAfter().
   void Live() { effects_left_.reset(); }
   void Die();
-  // From now on those are told.
+  // From now on the service reports to these.
   void Follow(Hooks hooks) { hooks_ = std::move(hooks); }
-  // Others have the job from now on, and it doesn't know. What was to be kept is, or isn't.
+  // Another service has the job from now on, and this one doesn't know. A write that is under way
+  // is kept, or not.
   void BecomeFormer();
-  // It does no more.
+  // Stops the service for good.
   void End();
-  // False: what it has to go on from can't be read, so it doesn't serve (R5). Requires: !up().
+  // False: the record to go on from can't be read, so the service doesn't serve (R5). Requires:
+  // !up().
   bool Start();
-  // From now on the record can only be read so; kNone: as it was written.
+  // From now on the record is read with this damage; kNone: as it was written.
   void Damage(RecordDamage how) { damage_ = how; }
 
   bool up() const { return machine_ != nullptr; }
   const rendezvous::StateMachine& machine() const { return *machine_; }
-  // A death would lose no decision: there is a record, and the journal hasn't failed.
+  // Whether a death would lose no decision: there is a record, and the journal hasn't failed.
   bool may_die() const { return store_->kept().has_value() && !failed_; }
   bool keeps() const { return storage_.keeps; }
-  // Writes of the record may take seconds.
+  // Whether writes of the record may take seconds.
   bool slow() const {
     return storage_.keeps && (storage_.slow_percent > 0 || storage_.hangs_percent > 0);
   }
   uint64_t life() const { return life_; }
-  // R5, R10, of one that has just started: it goes on with just what was kept, or has nothing.
+  // R5, R10: a service that has just started goes on with exactly what was kept, or has nothing.
   std::string CheckBeginning() const;
 
  private:

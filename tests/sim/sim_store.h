@@ -17,24 +17,24 @@ struct Kept {
   uint64_t step = 0;  // of its service
 };
 
-// Where the services of one job keep its record, one after the other, or two at once: a write holds
-// only while its writer is the last who has taken the store (R10). As etcd's key of the leader, or
-// the holder's name beside a file.
+// The record of one job, for one service after the other, or two at once: a write holds only while
+// its writer is the last one that has taken the store (R10). Stands for etcd's key of the leader,
+// and for the holder's name beside a file.
 class SimStore {
  public:
-  // Params: ignores_fence: a bug, for twins.
+  // Params: ignores_fence: a bug, for negative controls.
   explicit SimStore(bool ignores_fence) : ignores_fence_(ignores_fence) {}
 
-  // Before anything is read. Returns the number of the leadership that begins.
+  // Called before anything is read. Returns the number of the leadership that begins.
   uint64_t Take() { return ++leader_; }
-  // False: another one has taken the store, and nothing is written.
+  // False: another service has taken the store, and nothing is written.
   bool Put(uint64_t leadership, Kept&& kept) {
     if (leadership != leader_ && !ignores_fence_) return false;
     before_ = std::move(kept_);
     kept_ = std::move(kept);
     return true;
   }
-  // Drops the record, which is of the past. False: another one has taken the store.
+  // Drops the record, which is of the past. False: another service has taken the store.
   bool Retract(uint64_t leadership) {
     if (leadership != leader_ && !ignores_fence_) return false;
     kept_.reset();

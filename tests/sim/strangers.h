@@ -28,8 +28,8 @@ struct Intrusion {
   absl::StatusCode refusal;  // with which its stream must end
 };
 
-// Params: join: the last of an agent that the service may know; view: of now; number: of this one.
-// Returns nullopt where nobody could say that it must be refused.
+// Params: join: the last Join of an agent that the service may know; view: the service's, of now;
+// number: of this message. Returns nullopt if the service might rightly accept such a message now.
 std::optional<Intrusion> Intrude(Stranger kind, const rendezvous::AgentMessage& join,
                                  const rendezvous::JobView& view, uint64_t number);
 

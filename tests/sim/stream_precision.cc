@@ -21,7 +21,7 @@ using rendezvous::Welcome;
 
 namespace {
 
-// From where an agent learns that its stream is gone to its Join: a pause, and the way there.
+// From when an agent learns that its stream is gone to its Join: a pause, and a message.
 constexpr absl::Duration kBack = absl::Milliseconds(50);
 // The pace of probes follows the number of nodes a few ticks later.
 constexpr absl::Duration kSettling = absl::Seconds(3);

@@ -11,17 +11,17 @@
 
 #include "rendezvous/core/job/state_machine.h"
 
-// What a service owes each stream: nothing twice, and nobody lost whose stream is only broken. Each
-// check returns what is wrong, "" = nothing.
+// What a service owes each stream: no event counts twice, and no node is lost when only its stream
+// has broken. Each check returns what is wrong, "" = nothing.
 namespace ddprun::sim {
 
 // R6: an event that was processed does nothing when it comes again.
 class RepeatWatch {
  public:
-  // After a step. Params: was_due: the service had something to do even without it.
+  // Called after a step. Params: was_due: the service had something to do even without the event.
   std::string OnStep(const rendezvous::Event& event, const std::vector<rendezvous::Effect>& effects,
                      bool was_due);
-  // What it had processed may have died with it.
+  // The service has died, and perhaps with it what it had processed.
   void Forget();
   uint64_t repeats() const { return repeats_; }
 
@@ -35,13 +35,13 @@ class RepeatWatch {
 // no node is lost by it that comes back as soon as it can.
 class CloseWatch {
  public:
-  // Of a node that counts as lost because its stream is closed. Params: back_since: since when
+  // Checks a node that counts as lost because its stream is closed. Params: back_since: since when
   // nothing keeps it from coming back; infinite = something does.
   static std::string OnLost(const rendezvous::Note& note, Instant back_since, Instant now,
                             const rendezvous::JobSpec& job, absl::Duration interval);
 };
 
-// R4: no more than 1024 nodes are probed in a second, but while more and more come.
+// R4: no more than 1024 nodes are probed in a second, except while more and more join.
 class ProbeRate {
  public:
   std::string OnStep(Instant now, const std::vector<rendezvous::Effect>& effects);
@@ -52,7 +52,7 @@ class ProbeRate {
   Instant steady_since_;
 };
 
-// R4: while nobody is heard no lease is judged, and who is heard again gives the others a lease.
+// R4: while no node is heard, no lease is judged; when one is heard again, the others get a lease.
 class ExcuseWatch {
  public:
   std::string OnNote(const rendezvous::Note& note, Instant now, absl::Duration lease);

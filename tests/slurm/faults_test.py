@@ -25,7 +25,7 @@ class Faults(slurm_job.SlurmTestCase):
         self.assertEqual(set(range(200)), steps)
 
     def test_without_no_kill_slurm_ends_the_step(self):
-        """The twin."""
+        """Negative control."""
         job = self.submit("srun " + self.line(ELASTIC, step_ms=50, steps=2000), "-N2", "--ntasks-per-node=1", "--no-requeue")
         self.lose_second_node(job)
         self.assertEqual("NODE_FAIL", self.slurm.wait_state(job, "NODE_FAIL", "COMPLETED", "FAILED", timeout=90 * slurm_job.SLOW))

@@ -23,7 +23,7 @@ class Names(slurm_job.SlurmTestCase):
         self.assertIn("rendezvous at 10.77.0.1:", self.slurm.output(job))
 
     def test_nobody_has_it(self):
-        """Without scontrol in PATH nobody can be asked."""
+        """Without scontrol in PATH there is no program to ask."""
         job = self.submit("srun=$(command -v srun)\nPATH=/var/empty exec \"$srun\" " + self.line(), *NODES)
         self.assertEqual("FAILED", self.slurm.wait_state(job, "COMPLETED", "FAILED", timeout=60 * slurm_job.SLOW),
                          self.slurm.output(job))

@@ -49,7 +49,7 @@ class Fence(unittest.TestCase):
         self.assert_broken(self.search("NO_GUARD"), "known>=obeyed[agent]")
 
     def test_twin_agents_that_obey_any_term(self):
-        """The guard alone isn't enough: who stood still may tell, late, what it was allowed to write."""
+        """The guard alone isn't enough: a service that stood still may send, late, what it was allowed to write."""
         self.assert_broken(self.search("NO_TERM"), "known>=obeyed[agent]")
 
     def test_twin_a_store_that_is_written_after_agents_heard(self):

@@ -1,4 +1,4 @@
-"""What the tests of whole programs stand on: agents, their event log, the workers' journal.
+"""The fixture of tests with whole programs: agents, their event log, the workers' journal.
 
 No sleeps: everything waits for a line of the event log or journal, or for a process's end.
 """
@@ -25,10 +25,10 @@ from timeline import (  # noqa: E402
 DDPRUN = os.environ.get("DDPRUN_BIN", os.path.join(ROOT, "build", "dev", "bin", "ddprun"))
 # How much slower programs are under sanitizers.
 SLOWNESS = float(os.environ.get("DDPRUN_TEST_SLOWNESS", "1"))
-# What AddressSanitizer keeps of freed memory (quarantine_size_mb's default): bounds on memory have it more, as it is no leak.
+# AddressSanitizer keeps freed memory, in MB (quarantine_size_mb's default). Bounds on memory are larger by it: it is no leak.
 FREED_MB = 256 if SLOWNESS > 1 else 0
-# Tests run side by side, on machines that have other work too: bounds on time are multiplied by this. They tell "at once"
-# from "when a time-out is over"; how fast ddprun is, the benchmarks measure.
+# Tests run side by side, on machines that have other work too: bounds on time are multiplied by this. They only
+# distinguish "at once" from "when a time-out is over"; the benchmarks measure how fast ddprun is.
 SLOW = 4 * SLOWNESS
 WORKER = os.path.join(ROOT, "tests", "support", "worker.py")
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
@@ -39,7 +39,7 @@ LAUNCHERS = os.path.join(CACHE, "py-launchers", "bin", "python3")
 FRAMEWORKS = os.path.join(CACHE, "py-frameworks", "bin", "python3")
 # No test of ours may wait longer than this for one thing.
 PATIENCE = 20 * SLOW
-# scripts/test --all: also what only repeats with other options what is shown otherwise.
+# scripts/test --all: also tests that repeat a check with other options.
 WHOLE = os.environ.get("DDPRUN_TEST_WHOLE") == "1"
 
 
@@ -48,16 +48,16 @@ def torch_is_there():
 
 
 def torch_ahead(*modules):
-    """Options of a job that imports torch, and these, once a node, and forks all its workers from there (docs/WARM.md): for tests
-    to which it is all the same, since an import takes two seconds of a processor. With --all, and with other versions of torch,
-    each worker is started by itself."""
+    """Options of a job that imports torch, and these modules, once a node, and forks all its workers from there
+    (docs/WARM.md): for tests that don't depend on how workers start, because an import takes two seconds of a processor. With
+    --all, and with other versions of torch, each worker is started by itself."""
     if WHOLE or os.environ.get("DDPRUN_TEST_PYTHON"):
         return []
     return ["--warm", "on", "--warm_memory", "50%", "--preload", ",".join(["torch", "torch.distributed", *modules])]
 
 
 def read_until(stream, pattern, timeout):
-    """What a pipe gave up to and with the first match of `pattern` (bytes), or until its end.
+    """Reads a pipe up to the end of the first match of `pattern` (bytes), or to its own end. Returns what came.
 
     Errors: TimelineError after `timeout` seconds, with what came.
     """
@@ -74,7 +74,7 @@ def read_until(stream, pattern, timeout):
 
 
 def set_pipe_size(pipe, size):
-    """Writers wait as soon as so many bytes, a page or more, haven't been read."""
+    """Makes writers wait as soon as so many bytes, a page or more, haven't been read."""
     fcntl.fcntl(pipe, fcntl.F_SETPIPE_SZ, size)
 
 
@@ -89,25 +89,25 @@ class Bed:
         self.events = self.follower.follow(os.path.join(self.folder, "events.jsonl"))
         self.journal = self.follower.follow(os.path.join(self.folder, "journal.jsonl"))
         self.agents = []
-        # Without what would change the launcher, or how Python's workers write: unbuffered, a line is several writes, and
-        # those of workers that share a file come between each other.
+        # Without variables that would change the launcher, or make Python's workers write unbuffered: a line would be several
+        # writes, and those of workers that share a file would mix.
         self.environment = {
             name: value for name, value in os.environ.items()
             if not name.startswith(("PET_", "TORCHELASTIC_", "DDPRUN_", "SLURM_", "MASTER_", "KUBERNETES_", "JOB_", "JOBSET_"))
         }
         self.environment[TAG_VARIABLE] = self.tag
-        # Where no daemon is: a developer's own would fork the workers of tests.
+        # A folder without a daemon: a developer's own daemon would fork the workers of tests.
         self.environment["DDPRUN_DAEMON_DIR"] = os.path.join(self.folder, "no-daemon")
         self.environment["PYTHON_EXEC"] = sys.executable
-        # What --warm and doctor remember of scripts is of this job's alone, and not of who runs the tests.
+        # The memory of --warm and doctor about scripts is this job's alone, not that of the user who runs the tests.
         self.environment["XDG_CACHE_HOME"] = self.path("cache")
         self.environment["XDG_STATE_HOME"] = self.path("state")
         if os.environ.get("DDPRUN_TEST_WARM") == "on":
-            # What is named here is imported ahead, so that there is something to fork from.
+            # The module is imported ahead, so that there is an interpreter to fork from.
             self.environment.update(PET_WARM="on", PET_PRELOAD="decimal")
 
     def forget_warm(self):
-        """For tests that say by themselves how workers start: nothing of DDPRUN_TEST_WARM."""
+        """Takes back what DDPRUN_TEST_WARM set, for tests that say by themselves how workers start."""
         for name in ("PET_WARM", "PET_PRELOAD"):
             self.environment.pop(name, None)
 
@@ -189,8 +189,8 @@ class Bed:
                 pass
 
     def kill_alone(self, rank):
-        """Kills a worker; its peers, which end when they miss it, can't before its agent has seen that: which of the two a busy
-        machine tells first is open (R12 goes by arrival there)."""
+        """Kills a worker. Its peers, which end when they miss it, are stopped until its agent has seen its end: on a busy machine
+        a peer's end may be reported first (R12 goes by arrival there)."""
         generation = max(line["generation"] for line in self.journal.find("worker"))
         lines = self.journal.find("worker", generation=generation)
         killed = [line for line in lines if line["rank"] == rank]
@@ -239,7 +239,8 @@ class Bed:
         for line in lines:
             fields = " ".join(f"{k}={v}" for k, v in line.items()
                               if k not in ("t", "wall", "who", "event", "environment"))
-            text.append(f"  {line['t'] - start:9.4f}s {line.get('who', ''):<22} {line['event']:<16} {fields}")
+            origin = line.get("who", "")
+            text.append(f"  {line['t'] - start:9.4f}s {origin:<22} {line['event']:<16} {fields}")
         for agent in self.agents:
             text.append(f"---- {agent.name}: pid {agent.pid}, status {agent.returncode}")
             text.append(agent.text().rstrip())

@@ -162,10 +162,10 @@ class Cluster:
         _run("ip", "link", "set", f"p{i}", "up")
 
     def move_address(self, source, target):
-        """Host `target` has also the address of `source`, which is off, and tells its neighbours so."""
+        """Host `target` also gets the address of `source`, which is off, and announces it to its neighbors."""
         self._on(target, "addr", "add", f"10.77.0.{source}/24", "dev", "eth0")
         self._moved.append((source, target))
-        self._on(target, "neigh", "flush", "dev", "eth0")  # who asks for a neighbour tells it the own address
+        self._on(target, "neigh", "flush", "dev", "eth0")  # asking for a neighbor announces the own address
         others = [f"10.77.0.{i}" for i in range(1, self.count + 1) if i not in (source, target)]
         self.on_host(target, sys.executable, "-c", _TELL, f"10.77.0.{source}", *others)
 
@@ -246,7 +246,7 @@ def _network_of(pid):
 
 
 def _kill(pid):
-    """Kills a process, and waits until it is dead, whoever reaps it."""
+    """Kills a process, and waits until it is dead, whichever process reaps it."""
     try:
         pidfd = os.pidfd_open(pid)
     except ProcessLookupError:

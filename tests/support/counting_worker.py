@@ -37,7 +37,7 @@ class Samples(Dataset):
 
 
 class Model(torch.nn.Module):
-    """Its gradient is how often each sample is in the batch, divided by the batch's size."""
+    """The model's gradient is how often each sample is in the batch, divided by the batch's size."""
 
     def __init__(self):
         super().__init__()

@@ -43,7 +43,7 @@ def network(outputs):
 
 
 class Average:
-    """Of the parameters, which the loop's body updates."""
+    """An average of the parameters; the loop's body updates it."""
 
     def __init__(self, model):
         self.model, self.values = model, [parameter.detach().clone() for parameter in model.parameters()]

@@ -44,12 +44,12 @@ class History:
         generation, digest = max((max(of), digest) for (step, digest), of in self.done.items() if step == last)
         for step in range(last, 0, -1):
             did = [of for of in self.done.get((step, digest), ()) if of <= generation]
-            require(did, f"nobody has done the step {step} with whose parameters generation {generation} went on")
+            require(did, f"generation {generation} went on with parameters of step {step} that no rank has computed")
             generation = max(did)
             lines = self.learned[step, generation]
             require({line["rank"] for line in lines} == set(range(lines[0]["world"])),
                     f"step {step} of generation {generation} was done without some ranks")
-            # Who is healed beside the step doesn't learn from it.
+            # A worker that is healed beside the step doesn't learn from it.
             before = {line["before"] for line in lines if line["weight"] != 0}
             require(len(before) == 1, f"ranks began step {step} of generation {generation} with different parameters")
             yield step, generation, lines
@@ -355,7 +355,7 @@ def walking(rng, hosts, epochs, checkpoints=False, launch=(), environment=None):
 
 def walk(training, epochs):
     """A whole walking() training, and whether it has kept its promise. Errors: Wrong, TimelineError."""
-    # Not to the very end: who has done the last step ends, and is nobody's source any more.
+    # Not to the very end: a worker that has done the last step ends, and is nobody's source any more.
     training.inject_until((epochs - 1) * EPOCH_STEPS)
     training.finish()
     lines = training.bed.journal.lines
@@ -419,8 +419,8 @@ def fall(training, faults, epochs=FALL_EPOCHS):
 
 
 def noise(losses):
-    """Where another loss of the same distribution lies in 99 of 100 cases: mean ± t·s·sqrt(1 + 1/n), as both mean and spread s
-    are those of a sample of n."""
+    """The interval in which another loss of the same distribution lies in 99 of 100 cases: mean ± t·s·sqrt(1 + 1/n), because both
+    mean and spread s are those of a sample of n."""
     count, mean = len(losses), statistics.mean(losses)
     reach = T_99[count - 1] * statistics.stdev(losses) * math.sqrt(1 + 1 / count)
     return mean - reach, mean + reach

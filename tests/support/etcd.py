@@ -95,7 +95,7 @@ class EtcdCluster:
         return False
 
     def serve_with(self, authority, *trusted):
-        """Its certificate from now on, and whom it trusts from the next start of a member on."""
+        """Sets etcd's certificate from now on, and the CAs that it trusts from a member's next start."""
         ca, *files = self.files()
         with open(ca, "w", encoding="utf-8") as sink:
             sink.write(Authority.bundle(authority, *trusted))
@@ -174,12 +174,12 @@ class EtcdCluster:
         revision = self.value("/of-lease")["mod_revision"]
         with subprocess.Popen(self.controlling("watch", f"--rev={revision}", "/of-lease"), stdout=subprocess.PIPE,
                               env={**os.environ, "ETCDCTL_API": "3"}) as watch:
-            told = read_until(watch.stdout, rb"DELETE\n", 20 * SLOW)
+            seen = read_until(watch.stdout, rb"DELETE\n", 20 * SLOW)
             watch.kill()
-        assert b"DELETE" in told, f"waited in vain for a lease to be over: {told}"
+        assert b"DELETE" in seen, f"the lease isn't over in time: {seen}"
 
     def add_user(self, name, password, prefix):
-        """From now on etcd has users: root, whose password is "secret", and this one."""
+        """From now on etcd has users: root, with the password "secret", and this one."""
         for words in (("user", "add", "root:secret"), ("user", "grant-role", "root", "root"),
                       ("user", "add", f"{name}:{password}"), ("role", "add", "jobs"),
                       ("role", "grant-permission", "--prefix=true", "jobs", "readwrite", prefix),
@@ -243,4 +243,4 @@ class EtcdCluster:
         end = time.monotonic() + 20 * SLOW
         while not condition():
             if time.monotonic() > end:
-                raise AssertionError(f"waited in vain for {what}")
+                raise AssertionError(f"no {what} in time")

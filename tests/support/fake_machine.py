@@ -61,7 +61,7 @@ class FakeMachine:
         package, in_package = next(item for item in self.packages.items() if cpu in item[1])
         self._file(f"{topology}/core_id", str(min(core)))
         self._file(f"{topology}/physical_package_id", str(package))
-        # Older kernels' names, which newer ones have too.
+        # The names of older kernels, which newer kernels have, too.
         self._group(f"{topology}/thread_siblings", f"{topology}/thread_siblings_list", core)
         self._group(f"{topology}/core_siblings", f"{topology}/core_siblings_list", in_package)
         own = [cache for cache in self.caches if cpu in cache[2]]

@@ -1,8 +1,8 @@
 // NVIDIA's driver library as far as ddprun calls it, for machines without GPUs. The GPUs come from
 // files:
 //
-//   FAKE_NVML_HOLDERS  one GPU, whose memory is held by the processes that the file lists, one pid
-//                      a line; each call adds a byte to that path + ".looks". "hang" in it blocks
+//   FAKE_NVML_HOLDERS  one GPU. The processes that the file lists, one pid a line, hold its
+//                      memory; each call adds a byte to that path + ".looks". "hang" in it blocks
 //                      the call for ever.
 //   FAKE_NVML_GPUS     one GPU for each line "name=NVIDIA L4;memory_mib=23034;…"; what a line
 //                      doesn't say, that GPU doesn't support. Keys: see the functions below. A line

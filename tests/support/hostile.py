@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A stranger who calls a service and agents in many ways, and says what it was told (tests/cluster/hostile_test.py).
+"""An unauthenticated peer that calls a service and agents in many ways, and prints the answers (tests/cluster/hostile_test.py).
 
     hostile.py calls RUN_ID FOREIGN_TLS_DIR COUNT HOST:PORT…    COUNT calls of each kind at each port; prints JSON
     hostile.py idle COUNT HOST:PORT      holds so many connections, replaces those that end, until stdin ends; prints "there"
@@ -22,7 +22,7 @@ from concurrent.futures import ThreadPoolExecutor
 RENDEZVOUS = "/ddprun.rendezvous.v1.Rendezvous/"
 AGENT = "/ddprun.agent.v1.Agent/"
 PREFACE = b"PRI * HTTP/2.0\r\n\r\nSM\r\n\r\n"
-PATIENCE = 2  # of a caller to whom nothing is said
+PATIENCE = 2  # of a caller that gets no answer
 QUIET = 0.2  # after bytes that no protocol answers
 
 
@@ -190,14 +190,14 @@ def call_all(run_id, foreign, count, endpoints):
     print(json.dumps(told), flush=True)
 
 
-# ---------------------------------------------------------------- who only sits there
+# ---------------------------------------------------------------- peers that hold idle connections
 
 def idle(count, endpoint):
     waiting = selectors.DefaultSelector()
     waiting.register(sys.stdin, selectors.EVENT_READ)
     held, made = 0, 0
     while True:
-        # So many at once that a flood of new ones goes on as long as old ones end.
+        # Opens at most 64 in a row: connections that have ended are closed in between.
         while held < count:
             connection = socket.socket()
             connection.setblocking(False)
@@ -217,7 +217,7 @@ def idle(count, endpoint):
             held -= 1
 
 
-# ---------------------------------------------------------------- who is never quiet
+# ---------------------------------------------------------------- peers that call all the time
 
 def flood(run_id, endpoints):
     """Each in threads of its own: streams without number on a connection (at the first port), calls one after the other,

@@ -9,8 +9,8 @@
 namespace ddprun {
 
 // How many of `all` seeds or random inputs a test tries: under sanitizers, which take five times as
-// long, a quarter: what they look at is the same in most. `scripts/test --all` tries all of them
-// (DDPRUN_TEST_WHOLE=1), as whoever runs the program by hand does.
+// long, a quarter, because most inputs exercise the same code. `scripts/test --all` tries all of
+// them (DDPRUN_TEST_WHOLE=1), and so does the program when it is run by hand.
 template <typename T>
 T Inputs(T all) {
   const char* const whole = std::getenv("DDPRUN_TEST_WHOLE");

@@ -9,7 +9,7 @@ BUILD = os.environ["DDPRUN_BUILD_DIR"]
 
 
 def run_command(*command, **options):
-    """Its output. Errors: AssertionError with it, if it fails."""
+    """Returns the command's output. Errors: AssertionError with the output, if the command fails."""
     result = subprocess.run(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False, **options)
     if result.returncode != 0:
         raise AssertionError(f"{' '.join(command)}\n{result.stdout}")

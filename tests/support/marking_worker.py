@@ -3,10 +3,10 @@
 
 marking_worker.py JOURNAL PORT STEP_MS STEPS [RANK@STEP=KIND]…
 
-Ranks meet at rank 0, which listens on PORT of MASTER_ADDR: who is late or hangs holds up all, as a collective
-does. At STEP of the first attempt RANK does KIND: spin, read (waits for ever), slower (sleeps ten times as long from
+Ranks meet at rank 0, which listens on PORT of MASTER_ADDR: a rank that is late or hangs holds up all, as a
+collective does. At STEP of the first attempt RANK does KIND: spin, read (waits for ever), slower (sleeps ten times as long from
 then on), checkpoint (a second, marked as such), stop (SIGSTOP). RANK * is all. "unmarked" among the plans marks nothing,
-with "alone" nobody waits for the others, and who was held up catches up, with "reports" all report a loss of rank + 0.5,
+with "alone" no rank waits for the others, and one that was held up catches up, with "reports" all report a loss of rank + 0.5,
 and 1000 samples a second.
 Writes a "step" line at every hundredth step and at the last one.
 """
@@ -30,7 +30,7 @@ def work(seconds):
 
 
 class Pace:
-    """Steps by the clock: a machine that was busy leaves nobody behind for good who has none to wait for."""
+    """Steps by the clock: after the machine was busy, a rank that waits for no other catches up."""
 
     def __init__(self):
         self.due = time.monotonic()

@@ -7,8 +7,8 @@ V1, V2 = "/sys/fs/cgroup/memory", "/sys/fs/cgroup"
 
 
 class MemoryCgroup:
-    """Processes that enter() share `limit` bytes of RAM; whoever can't have one skips with the reason. Ends with close(), when
-    it is empty."""
+    """Processes that enter() share `limit` bytes of RAM; a test that can't have a cgroup skips with the
+    reason. Ends with close(), when it is empty."""
 
     def __init__(self, limit, name="one"):
         v2 = os.path.exists(os.path.join(V2, "cgroup.controllers"))
@@ -27,13 +27,13 @@ class MemoryCgroup:
         self._processes = self._file("cgroup.procs")
 
     def held(self):
-        """Bytes that its processes have of their own: not the page cache."""
+        """The bytes that the processes have of their own, without the page cache."""
         with open(self._file("memory.stat"), encoding="ascii") as stat:
             numbers = dict(line.split() for line in stat)
         return int(numbers["anon"] if "anon" in numbers else numbers["total_rss"])
 
     def enter(self):
-        """For this process and its later children."""
+        """Moves this process, and so its later children, into the cgroup."""
         self._write(self._processes, 0)
 
     def close(self):

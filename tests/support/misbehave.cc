@@ -1,7 +1,7 @@
 // A worker that misbehaves in one way, chosen by its first argument. The tests of processes run it.
 //
 // Modes that live on print "ready <pid>" to stdout once they are in position, and hold stdout open:
-// its end of file tells a test that all of them are gone.
+// at its end of file all of them are gone.
 #include <dirent.h>
 #include <fcntl.h>
 #include <sched.h>

@@ -5,8 +5,8 @@
 
 namespace ddprun::testing {
 
-// All that a program can see of how it was started; `environment`: main()'s third argument. What
-// tests/support/observing_worker.py is for scripts.
+// Returns all that a program can see of how it was started. tests/support/observing_worker.py does
+// the same for scripts. Params: environment: main()'s third argument.
 nlohmann::json Observe(char** argv, char** environment);
 
 }  // namespace ddprun::testing

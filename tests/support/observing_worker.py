@@ -14,7 +14,7 @@ import threading
 import time
 import warnings
 
-# Of one worker, or of one generation.
+# Variables of one worker, or of one generation.
 OWN = ("DDPRUN_AGENT", "DDPRUN_GENERATION", "DDPRUN_PROGRESS", "MASTER_PORT", "TORCHELASTIC_ERROR_FILE",
        "TORCHELASTIC_RESTART_COUNT", "TORCHELASTIC_RUN_ID")
 

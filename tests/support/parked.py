@@ -47,7 +47,7 @@ class Fork:
             return None
 
     def wait(self, timeout=None):
-        """Its status, as subprocess.Popen has it."""
+        """Returns the status, as subprocess.Popen has it."""
         if self.status is None:
             ready = select.poll()
             ready.register(self._ended, select.POLLIN)
@@ -88,8 +88,8 @@ def _park(command, env, variable=None):
 
 
 def _answered(answers, program):
-    """The process id of a program's fork, once all that can fail is behind it. What is said is in
-    launcher/keeper/parked_process.h, whose side of it this is."""
+    """The process id of a program's fork, once all that can fail is behind it. This is the keeper's
+    side of the protocol in launcher/keeper/parked_process.h."""
     pid = 0
     while answer := answers.recv(4096)[1:].decode():
         if answer.startswith("pid "):

@@ -45,9 +45,9 @@ def silent_port():
 
 
 def free_port():
-    """A TCP port that is the caller's until this process ends: no other test is given it, nor the next one, which is odd. A
-    socket holds it that doesn't listen: who connects is refused, and who sets SO_REUSEADDR, as services do, can listen there
-    (socket(7))."""
+    """A TCP port that is the caller's until this process ends: no other test is given it, nor the next one, which is odd. It
+    is held by a socket that doesn't listen: connections are refused, and a program that sets SO_REUSEADDR, as services do, can
+    listen there (socket(7))."""
     port, nobody = silent_port()
     nobody.setsockopt(socket.SOL_SOCKET, socket.SO_REUSEADDR, 1)  # only now: two that set it before they bind may share a port
     _held.append(nobody)

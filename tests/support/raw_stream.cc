@@ -35,7 +35,7 @@ class RawStream::Call final : public grpc::ClientBidiReactor<grpc::ByteBuffer, g
     if (!over) StartRead(&incoming_);
   }
 
-  // Nothing is started any more.
+  // Starts no further operation.
   void End() {
     if (!std::exchange(over, true)) RemoveHold();
   }

@@ -34,7 +34,7 @@ class RawStream {
   void Send(const AgentMessage& message) { Send(ToProto(message)); }
   void HalfClose();
   void Cancel();
-  // Begins to read, when it was made without.
+  // Begins to read, if the stream was made without.
   void Read();
 
   bool open() const;

@@ -1,14 +1,14 @@
-// A worker that goes on in the next generation as the process that it is, as docs/PROTOCOL.md has
-// it (R3):
+// A worker that goes on in the next generation as the same process, as docs/PROTOCOL.md has it
+// (R3):
 //
 //   rejoin_worker JOURNAL [plain[=RANK] | stubborn[=RANK] | child | parks | observes]…
 //
-// It says where it is to stdout, at its start and for each generation that it rejoins, and then
-// writes a line into the journal as worker.py does: who has read that may end it.
-// `plain`: it (or who starts with this rank) asks for nothing. `stubborn`: it is told that its
-// generation is over, and doesn't let go of it. `child`: it has a child process, which its line
-// names. `parks`: it tells its agent that it can be started ahead. `observes`: its lines have all
-// that it sees of how it was started. SIGUSR1 ends it with 0, SIGUSR2 with 3.
+// The worker prints its place to stdout, at its start and for each generation that it rejoins, and
+// then writes a line into the journal as worker.py does: a test that has read that line may end it.
+// `plain`: the worker (or the one that starts with this rank) asks for nothing. `stubborn`: it
+// learns that its generation is over, and doesn't release it. `child`: it has a child process,
+// named in its line. `parks`: it reports to its agent that it can be started ahead. `observes`: its
+// lines have all that it sees of how it was started. SIGUSR1 ends it with 0, SIGUSR2 with 3.
 #include <fcntl.h>
 #include <unistd.h>
 

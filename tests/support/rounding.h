@@ -27,7 +27,7 @@ struct AdamWPath {
 // - v' = beta2 v + (1 - beta2) g g: 3 u of the old part and 4 u of the new, so (3 t + 1) u of v.
 //   The root halves that; root, correction and epsilon add 5 u.
 // - The quotient is multiplied by the rate: 3 u.
-// - An error of the gradients goes into m as it is, and into the root of v.
+// - An error of the gradients goes into m unchanged, and into the root of v.
 // G / sqrt(v^) is at most `root`, because no gradient has a smaller weight in v^ than the first,
 // and m^ / sqrt(v^) at most `lean`, by Cauchy and Schwarz: the newest gradient is the one whose
 // weight in m^ exceeds that in v^ most. The parameter is rounded by 3 u of itself, for decay and

@@ -56,7 +56,7 @@ def last_bits(folder):
 def drop_buckets(training):
     """Takes the buckets' order out of the newest checkpoint, as if it weren't a part of the state. Requires: no shards."""
     files = newest(training.checkpoints)
-    require(list(files) == [""], "it has shards, whose checksums are listed")
+    require(list(files) == [""], "it has shards, and lists their checksums")
     metadata, tensors = read_checkpoint(files[""])
     require(any(name.startswith(PREFIX) for name in tensors), f"{files['']} has no order of buckets")
     header, data = {"__metadata__": metadata}, b""

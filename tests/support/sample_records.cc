@@ -250,7 +250,7 @@ JobRecord RandomRecord(Rng* rng) {
   if (formed && rng->Chance(60)) {
     record.round = AnyRound(rng, record.nodes);
     for (uint32_t i = 0; i < nodes; ++i) {
-      // Who is gone is no node any more; here it is one that has joined again.
+      // A member that is gone has no node in the record any more; here another one has joined.
       if (!record.round->members[i].node) record.nodes[i].id = NodeId(absl::StrCat("new", i));
     }
   } else if (rng->Chance(20)) {

@@ -16,7 +16,7 @@ JobRecord RandomRecord(Rng* rng);
 // A job of so many nodes of 8 workers, in the midst of a generation.
 JobRecord RunningRecord(const std::string& run_id, uint32_t nodes);
 
-// The same, which closes: its second member is lost.
+// A job with a generation that closes: its second member is lost.
 JobRecord ClosingJobRecord(const std::string& run_id);
 
 }  // namespace ddprun::rendezvous

@@ -1,6 +1,6 @@
-"""A training of Sessions that save shards beside each other, whose workers are killed in the middle of that, at known instants.
+"""A training of Sessions that save shards side by side; their workers are killed in the middle of that, at known instants.
 
-What befalls them is tests/worker/faults.h's. Used by a test and, with many kills, by a benchmark.
+The faults are those of tests/worker/faults.h. Used by a test and, with many kills, by a benchmark.
 """
 
 import fcntl
@@ -18,7 +18,7 @@ from survivors import PATIENCE, require
 NAME = re.compile(r"checkpoint-(f\d+-g\d+-s(\d+))(?:-r(\d+)-of-\d+-([0-9a-f]{8}))?\.safetensors")
 # What a worker does with a file, in this order, and what befalls it there.
 OF_A_SHARD = [("create", "kill"), ("write", "kill"), ("sync", "kill"), ("rename", "kill"), ("named", "kill_after")]
-# Of the file that lists them rank 0; and while the others wait, it takes older ones away.
+# Rank 0 does the same with the file that lists the shards, and removes old files while the others wait.
 OF_THE_WHOLE = [*OF_A_SHARD, ("remove", "kill"), ("remove", "kill_after")]
 OF_A_STEP = ["forward", "reduce", "commit", "done"]
 
@@ -37,7 +37,7 @@ def read_file(path):
 
 
 def whole_checkpoints(directories):
-    """The checkpoints all of whose files are there, the newest first, by their ids. Errors: Wrong — a file is torn, or its list
+    """The ids of the checkpoints with all of their files, the newest first. Errors: Wrong — a file is torn, or its list
     is of another number of shards."""
     files = {}
     for directory in directories:
@@ -66,8 +66,8 @@ def whole_checkpoints(directories):
 
 
 class SavingTraining(survivors.LiveTraining):
-    """As LiveTraining, of a zero_stage, with a checkpoint beside training after every so many steps; 0: its own Save() waits
-    for one after each step."""
+    """A LiveTraining with a zero_stage, and a checkpoint beside training after every so many steps; 0: the program's own Save()
+    waits for one after each step."""
 
     def __init__(self, nodes, per_node, rng, stage, hosts=None, backend="auto", every=2, launch=()):
         super().__init__(nodes, per_node, rng, hosts, backend, launch=launch)
@@ -81,7 +81,7 @@ class SavingTraining(survivors.LiveTraining):
         self.close_gate()
 
     def arm(self, call, whose, what):
-        """Returns the journal's line of whoever that befell."""
+        """Returns the journal's line of the worker that met the fault."""
         before = len(self.bed.journal.find("fault"))
         with open(self.fault + ".new", "w", encoding="utf-8") as sink:
             sink.write(f"{call} {whose} {what}\n")
@@ -143,7 +143,7 @@ class SavingTraining(survivors.LiveTraining):
                 continue
 
     def check_saves(self):
-        """Of a step each rank's shard is the same whenever it was saved: so its file is of that step and nothing else."""
+        """A rank's shard of a step is the same whenever it was saved: so its file is of that step and nothing else."""
         self.bed.follower.refresh()
         shards = {}
         for line in self.bed.journal.find("renamed"):

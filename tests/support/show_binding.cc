@@ -1,5 +1,5 @@
-// show_binding ALLOWED: what --numa_binding comes to on the machine below $HWLOC_FSROOT, for a
-// process that may run on the CPUs ALLOWED ("0,1,2"), for tests that compare it with torch's own.
+// show_binding ALLOWED: the CPUs that --numa_binding selects on the machine below $HWLOC_FSROOT,
+// for a process that may run on the CPUs ALLOWED ("0,1,2"). Tests compare them with torch's own.
 // One line for each mode: "<mode> <CPUs of worker 0> <CPUs of worker 1> …", or "<mode> error:
 // <text>". As many workers as GPUs.
 #include <cstdint>

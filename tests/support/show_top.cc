@@ -1,9 +1,9 @@
 // What people see of a job whose status is in a file:
 //
 //   show_top FILE COLUMNS ROWS     `ddprun top`, as bytes for a terminal
-//   show_top FILE                  what the page is told: /api/v1/status
+//   show_top FILE                  what the page gets: /api/v1/status
 //
-// FILE: what `ddprun status -o json` prints; who lags needn't be in it.
+// FILE: what `ddprun status -o json` prints; the lag of workers needn't be in it.
 #include <cstdio>
 #include <fstream>
 #include <sstream>

@@ -10,7 +10,8 @@
 namespace ddprun {
 
 // Bounds on time are multiplied by this, as by SLOW of bed.py: tests run side by side, on machines
-// that have other work too, and under sanitizers. They tell "at once" from a time-out that is over.
+// with other work, and under sanitizers. The bounds only distinguish "at once" from "when a
+// time-out is over".
 inline double Slow() {
   static const double kSlow = [] {
     const char* const slowness = std::getenv("DDPRUN_TEST_SLOWNESS");
@@ -20,9 +21,9 @@ inline double Slow() {
   return kSlow;
 }
 
-// The shortest of up to five times that `measure()` takes, or the first one below `enough`.
-// For bounds that can't grow because what they exclude is near: other work makes a thing late now
-// and then, what is excluded each time.
+// Returns the shortest of up to five times that `measure()` takes, or the first one below `enough`.
+// For bounds that can't be multiplied, because the mistake that they exclude takes hardly longer:
+// other work delays one run now and then, a mistake delays each.
 template <typename Measure>
 absl::Duration Shortest(absl::Duration enough, const Measure& measure) {
   absl::Duration shortest = absl::InfiniteDuration();

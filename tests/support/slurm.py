@@ -118,7 +118,7 @@ class Slurm:
     # ---------------------------------------------------------------- asking
 
     def until(self, condition, what, timeout=None):
-        """condition()'s first true value. Slurm tells nobody of what it does, so it is asked again and again."""
+        """condition()'s first true value. Slurm reports no events, so it is asked again and again."""
         deadline = time.monotonic() + (timeout or PATIENCE)
         read, write = os.pipe()
         try:

@@ -20,7 +20,7 @@
 #include "base/event_loop.h"
 #include "base/fd.h"
 
-// Who comes to a door of ours over TCP and is nobody's agent.
+// Clients that connect to a port of ours over TCP and are nobody's agent.
 namespace ddprun::rendezvous {
 
 // What a client of HTTP/2 says first: the preface, and settings that set nothing.
@@ -43,7 +43,7 @@ inline std::string Frame(char kind, char flags, uint32_t stream, absl::string_vi
   return frame;
 }
 
-// Begins a call on the stream with that number (odd), and says nothing more.
+// Returns the frame that begins a call on the stream with that number (odd), and nothing more.
 inline std::string BeginCall(uint32_t stream, absl::string_view path) {
   std::string head;
   const auto add = [&head](absl::string_view name, absl::string_view value) {
@@ -70,7 +70,7 @@ inline sockaddr_in Loopback(const char* address, int port) {
   return name;
 }
 
-// Without waiting for it; 0, or an errno.
+// Connects without waiting for the result. Returns 0 or an errno.
 inline int Connect(int fd, int port, const char* from = "127.0.0.1") {
   const sockaddr_in own = Loopback(from, 0);
   const sockaddr_in name = Loopback("127.0.0.1", port);
@@ -79,7 +79,7 @@ inline int Connect(int fd, int port, const char* from = "127.0.0.1") {
   return result == 0 || errno == EINPROGRESS ? 0 : errno;
 }
 
-// A connection that says what it likes.
+// A connection that sends any bytes.
 class Stranger {
  public:
   explicit Stranger(EventLoop* loop)
@@ -121,7 +121,7 @@ class Stranger {
   std::unique_ptr<FdWatch> watch_;
 };
 
-// Connections of strangers who say nothing, from a process with descriptors of its own.
+// Silent connections, made by a process with descriptors of its own.
 class Crowd {
  public:
   Crowd(EventLoop* loop, int port, int count, const char* from)
@@ -141,7 +141,7 @@ class Crowd {
   Crowd(const Crowd&) = delete;
   Crowd& operator=(const Crowd&) = delete;
 
-  // All have come, as far as the service lets them.
+  // Whether all connections are made, as far as the service lets them.
   bool here() const { return here_; }
   void Go() {
     if (child_ < 0) return;
@@ -151,7 +151,7 @@ class Crowd {
   }
 
  private:
-  // Nothing but system calls: the test has threads.
+  // Uses only system calls, because the process is forked from one with threads.
   [[noreturn]] void Live(int port, int count, const char* from) const {
     dup2(told_.second.get(), 100);
     dup2(life_.first.get(), 101);
@@ -174,7 +174,7 @@ class Crowd {
   std::unique_ptr<FdWatch> watch_;
 };
 
-// Of this process, for a while.
+// Lowers this process's limit on descriptors for a while.
 class DescriptorsAtMost {
  public:
   explicit DescriptorsAtMost(rlim_t most) {

@@ -1,4 +1,4 @@
-"""A training of Sessions whose workers are killed at random moments: who lives goes on in its process.
+"""A training of Sessions whose workers are killed at random moments: the others go on in their processes.
 
 Each worker writes down every step that it has done, with a digest of its parameters. Used by a test and, with many kills, by
 a benchmark.
@@ -28,17 +28,19 @@ def require(holds, what):
 
 
 def check_steps(lines, victims, sharded=False):
-    """Nobody has left a step out, and all have the same parameters after each. `lines`: what workers wrote after steps.
+    """No worker has left a step out, and all have the same parameters after each. `lines`: what workers wrote after steps.
 
-    A step is done again when those who had done it are killed before the others have it from them. Healed beside it, these
-    come to other bits, as its samples are divided otherwise: nobody who lives may have the first ones. Where each rank has a
-    share of the state alone (`sharded`), all go back to the copies, a step at most: what a rank comes to is the same.
+    A step is done again if all workers that had done it are killed before the others have its result. If a worker is healed
+    beside the step, the second result has other bits, because the samples are divided differently: no living worker may have
+    the first result. If each rank alone has a share of the state (`sharded`), all ranks go back to the copies, by one step at
+    most, and each rank gets the same result again.
     """
     last, done, newest = {}, {}, {}
     for line in lines:
         before = last.get(line["pid"])
         if before is not None:
-            # Who is behind by the step that was under way takes it from the others, once in each generation that begins.
+            # A worker that is behind by the step that was under way takes it from the others, once in each generation that
+            # begins.
             began = line["generation"] - before["generation"]
             went = line["step"] - before["step"]
             require((0 if sharded and began else 1) <= went <= 1 + began,
@@ -62,18 +64,18 @@ def check_steps(lines, victims, sharded=False):
 
 
 def check_loss(lines, victim):
-    """What the killed one had done, and one step more at most, was done when the others went on. That is in a later generation:
-    in its own they may be a step behind it, and write so while it dies."""
+    """When the others went on, they had done all steps of the killed worker. They go on in a later generation: in the killed
+    worker's own generation they may be a step behind, and write so while it dies."""
     own = [line for line in lines if line["pid"] == victim]
     after = [line for line in lines if own and line["generation"] > max(line["generation"] for line in own)]
     if not after:
         return
     done, first = max(line["step"] for line in own), min(after, key=lambda line: line["t"])
-    require(first["step"] >= done, f"step {first['step']} was done after the death of who had done step {done}")
+    require(first["step"] >= done, f"step {first['step']} was done after the death of a worker that had done step {done}")
 
 
 def check_shares(step, lines):
-    """Whoever has had a rank has come to the same share of the state in that step, in whatever generation."""
+    """All processes that have had a rank have the same share of the state after that step, in all generations."""
     shares = {}
     for line in lines:
         first = shares.setdefault(line["rank"], line)
@@ -90,10 +92,10 @@ class LiveTraining:
         self.nodes, self.per_node, self.hosts, self.backend = nodes, per_node, hosts, backend
         self.options, self.launch = options, launch  # of the program; of ddprun
         self.restarts = () if restarts is None else ("--max_restarts", restarts)
-        # Shares of the state go with who is killed; a step that others have done may be done again with a copy from before it.
+        # A killed worker's share of the state is lost; a step that others have done may be done again with a copy from before it.
         self.sharded = "--zero_stage" in options
         self.victims = []  # (pid, moment), in order
-        self.undisturbed = []  # moments of those that were killed while all trained, and next to whom nobody was killed
+        self.undisturbed = []  # moments of kills while all trained, with no other kill close by
         self.signal = signal.SIGKILL  # what kills them
         self.agents = []
         self.outlived = 0  # generations that one worker has seen the end of, and gone on
@@ -113,7 +115,7 @@ class LiveTraining:
 
     @property
     def starts_ahead(self):
-        """As programs do whose workers live on, which is the default, unless they are told otherwise."""
+        """Whether workers are started ahead: the default for programs with surviving workers, unless an option says otherwise."""
         return "--no_in_process_restart" not in self.options and "off" not in self.launch
 
     @property
@@ -144,11 +146,11 @@ class LiveTraining:
         self.bed.wait(done, f"{count} steps of {self.world} ranks", PATIENCE, self.agents)
 
     def kill(self):
-        """kill -9 for a worker; at a random moment of a step, or of what comes after the last kill."""
+        """Kills a worker with SIGKILL, at a random moment of a step, or of the recovery from the last kill."""
         if self.starts_ahead and not self.victims:  # until then its program is started ahead for the first time
             self.bed.event("warm_ready", count=self.nodes, timeout=PATIENCE, alive=self.agents)
         recovers = bool(self.victims) and self.rng.randrange(DURING_RECOVERY) == 0
-        # Beside the killed one's share another one may go, but not three at once.
+        # Beside the killed worker's share one other may go, but not three at once.
         recovers = recovers and not (self.sharded and self.victims[-1][1] not in self.undisturbed)
         if recovers:
             threading.Event().wait(self.rng.uniform(0, 0.5))  # the kernel's timer decides, not the job's progress
@@ -160,7 +162,7 @@ class LiveTraining:
         alive = [pid for pid in self.started() if pid not in killed]
         trained = {line["pid"] for line in self.steps()}
         holders = [pid for pid in alive if pid in trained]
-        # With the last one that has trained the state would go, which a checkpoint is for.
+        # Without the last worker that has trained, the state would be lost: only a checkpoint helps then.
         candidates = [pid for pid in alive if holders != [pid]]
         if not candidates:
             return
@@ -177,13 +179,13 @@ class LiveTraining:
             self.undisturbed.append(moment)
 
     def check(self):
-        """Who wasn't killed lives, or ended with the job; nobody has left a step out; all had the same parameters after each."""
+        """Workers that weren't killed live, or ended with the job; none left a step out; all had the same parameters."""
         victims = {pid for pid, _ in self.victims}
         trained = {line["pid"] for line in self.steps()}
         ended = {int(line["worker_pid"]): float(line["t_seen"]) for line in self.bed.events.find("worker_exit")}
-        # Who hasn't told the agent yet that it can is started anew.
+        # A worker that hasn't reported yet that it can rejoin is started anew.
         lost = set(ended) - victims
-        # Before its end: of thousands, two may have the same pid.
+        # The kill came before the worker's end: of thousands of workers, two may have the same pid.
         lost_trained = {pid for pid in lost & trained if self.steps(pid)[0]["t"] < ended[pid]}
         require(not lost_trained, f"{len(lost_trained)} workers were started anew that nobody had killed")
         replaced = len(self.bed.events.find("worker_started")) - self.world

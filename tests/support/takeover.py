@@ -1,6 +1,6 @@
-"""A training whose rendezvous service, or the whole machine of it, is lost at some moment: what was wrong with it afterwards.
+"""A training that loses its rendezvous service, or the service's machine, at some moment: what was wrong with it afterwards.
 
-Each trial is a job of its own, whose workers save every step. Used by the benchmarks, which repeat them, and by the tests.
+Each trial is a job of its own; its workers save every step. Used by the benchmarks, which repeat them, and by the tests.
 """
 
 import os
@@ -16,7 +16,8 @@ PORT = 29400
 PATIENCE = 40 * SLOW
 # A service that its agent has started again listens; then all agents are back within this.
 BACK_WITHIN = 0.3
-# An agent is started in place of the service's, whose machine was lost; then the job has its next generation within this.
+# An agent is started in place of the service's agent, after its machine was lost; then the job has its next generation within
+# this.
 REPLACED_WITHIN = 1.0
 # The same with etcd and without another agent, from the loss on, beyond the time that etcd has granted the service's lease.
 ELECTED_WITHIN = 0.8
@@ -37,7 +38,7 @@ def let_pass(seconds):
 
 
 class Training:
-    """A job whose every worker writes its steps down, and whose rank 0 saves them."""
+    """A job in which every worker writes its steps down, and rank 0 saves them."""
 
     def __init__(self, nodes, steps, step_ms, hosts=None):
         self.bed, self.hosts = Bed(hosts), hosts
@@ -56,7 +57,7 @@ class Training:
 
     def struck(self):
         """The fault has come: the training may end."""
-        self.go_on = open(self.bed.path("hold"), "r+b", buffering=0)  # never waits for who reads
+        self.go_on = open(self.bed.path("hold"), "r+b", buffering=0)  # never waits for a reader
 
     def wait_for_step(self, step):
         self.bed.wait(lambda: self.bed.journal.find("step", step=step, rank=0), f"step {step}", PATIENCE, self.agents)
@@ -79,7 +80,7 @@ class Training:
         return begun | {int(line["generation"]) for line in self.bed.events.find("recovering")} - {0}
 
     def check_end(self, generations, restarts):
-        """All agents have ended well, after so many generations, each of which went on where the one before had saved."""
+        """All agents have ended well, after so many generations; each went on from the last save of the one before."""
         for agent in self.agents:
             status = agent.wait(PATIENCE)
             require(status == 0, f"{agent.name} ended with {status}")
@@ -98,7 +99,7 @@ class Training:
                 continue  # it was killed before it had begun
             saved = self.saved_before(min(line["t"] for line in self.bed.journal.find("worker", rank=0)
                                           if int(line["environment"]["DDPRUN_GENERATION"]) == generation))
-            # Who was killed may have saved a step, and not written that down.
+            # A killed worker may have saved a step without writing that down.
             first = ranks[0][0]
             require(first in (saved, saved + 1), f"generation {generation} began with step {first}; {saved} steps were saved")
         last = [taken[-1:] for _, taken in history[max(history)].values()]
@@ -108,7 +109,7 @@ class Training:
         return max((line["step"] for line in self.bed.journal.find("saved") if line["t"] < moment), default=0)
 
     def story(self):
-        """As the bed's, without every single step."""
+        """The fixture's story, without every single step."""
         return "\n".join(line for line in self.bed.story().split("\n") if not re.match(r" +\S+ worker +(step|saved) ", line))
 
     def close(self):

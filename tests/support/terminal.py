@@ -19,7 +19,7 @@ class Terminal:
         self.resize(columns, rows)
         self.before = termios.tcgetattr(self.slave)
         self.bytes = b""
-        # The terminal is its controlling one, so that a new size is told by a signal.
+        # The terminal is the program's controlling one, so that a new size is announced by a signal.
         self.process = bed.start_process(
             "top", command, stdin=self.slave, stdout=self.slave, stderr=self.slave, start_new_session=True, env=env,
             preexec_fn=lambda: fcntl.ioctl(0, termios.TIOCSCTTY, 0))

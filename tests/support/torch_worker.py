@@ -25,7 +25,7 @@ RESTARTS = int(os.environ["TORCHELASTIC_RESTART_COUNT"])
 
 
 def live_and_die_without_torch():
-    """Of two ranks, the last dies as soon as the first has written its line."""
+    """The last of two ranks dies as soon as the first has written its line."""
     socket.create_connection((os.environ["MASTER_ADDR"], int(os.environ["MASTER_PORT"])), 60).close()
     pipe = f"{sys.argv[1]}.{RESTARTS}"
     try:
@@ -192,7 +192,7 @@ def operations():
         store.set("own is done", "")
     store.wait(["own is done"])
     check_between(store)
-    # Nobody takes the server away from the other.
+    # No rank takes the server away from the other.
     store.add("done", 1)
     if RANK == 0:
         store.set("0 is done", "")

@@ -14,7 +14,7 @@ using rendezvous::Assignment;
 using rendezvous::Effect;
 using rendezvous::JobView;
 
-// Of an effect, what its line doesn't say.
+// The parts of an effect that its line leaves out.
 std::string Rest(const Effect& effect) {
   const auto* send = std::get_if<rendezvous::Send>(&effect);
   const auto* assignment = send == nullptr ? nullptr : std::get_if<Assignment>(send->message.get());

@@ -9,8 +9,8 @@
 
 namespace ddprun::testing {
 
-// One number for all that a state machine was told and did: a change of the core that is meant to
-// change nothing that can be seen leaves it as it was. FNV-1a of the lines of trace_text.h and of
+// One number for all events and effects of a state machine: a change of the core that isn't meant
+// to change any behavior leaves the number unchanged. FNV-1a of the lines of trace_text.h and of
 // what they leave out.
 class TraceDigest {
  public:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A training script as people have them: it knows nothing of ddprun, and marks nothing unless it is told to.
+"""A training script as people have them: it knows nothing of ddprun, and marks nothing unless KIND says so.
 
 unmodified_worker.py JOURNAL KIND STEPS [STEP_MS [RANK@STEP=PLAN[:SECONDS]]…]  (@/STEP: each STEP steps)
   KIND: plain, accumulate (4 batches a step), two (optimizers that take turns), loader (its children step an optimizer of their
@@ -10,7 +10,7 @@ Takes STEPS steps under DistributedDataParallel, writes down what is on its page
 environment, and waits for SIGUSR1; at SIGUSR2 it takes ten more steps first.
 
 STEP_MS is what a step takes beside its work; with it the worker ends by itself. A PLAN is carried out before a step of the first
-attempt, or of another (#ATTEMPT behind it), by RANK or by all (*): sleep, spin, stop, loader (whose child waits for a lock that
+attempt, or of another (#ATTEMPT behind it), by RANK or by all (*): sleep, spin, stop, loader (its child waits for a lock that
 it has), native (in a system call), deadlock (of two locks), and of several ranks all_reduce beside broadcast, and groups:01
 beside groups:10 are hangs; kill is SIGKILL; await waits for a byte of the FIFO JOURNAL.fifo; evaluate and save
 are what people's scripts do, for SECONDS; pause stands still so long, in each attempt.
@@ -44,7 +44,7 @@ from torch.utils.data import DataLoader, Dataset  # noqa: E402
 
 
 class Stuck(Dataset):
-    """Of a child that waits for a lock which it has itself."""
+    """Rows of a child that waits for a lock which it has itself."""
 
     def __len__(self):
         return 4
@@ -56,7 +56,7 @@ class Stuck(Dataset):
 
 
 class Rows(Dataset):
-    """Whose making takes steps of an optimizer, in a child of the worker."""
+    """Rows that are made by steps of an optimizer, in a child of the worker."""
 
     def __len__(self):
         return 1 << 20
@@ -107,7 +107,7 @@ class Training:
 
 
     def evaluate(self, seconds):
-        """As people do: batches through the model, without gradients."""
+        """Evaluates as people do: batches through the model, without gradients."""
         until = time.monotonic() + seconds
         losses = []
         with torch.no_grad():
@@ -129,7 +129,7 @@ def stand(seconds):
 
 
 def deadlock():
-    """Of two threads with two locks that they want in opposite orders."""
+    """Deadlocks two threads, which take two locks in opposite orders."""
     first, second = threading.Lock(), threading.Lock()
     both = threading.Barrier(2)
 
@@ -147,7 +147,7 @@ def deadlock():
 
 
 def collective(plan, order):
-    """As its rank's part of collectives that can't meet."""
+    """This rank's part of collectives that can't meet."""
     if plan == "groups":
         groups = [dist.new_group() for _ in range(2)]
         for which in order:

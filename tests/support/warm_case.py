@@ -1,4 +1,4 @@
-"""What the tests of warm starts stand on."""
+"""The fixture of the tests of warm starts."""
 
 import os
 import random
@@ -40,7 +40,7 @@ os._exit(0)  # torch 2.11 aborts now and then when gloo's threads still run whil
 
 
 class MemoryPressure:
-    """The kernel tells when somebody stood still for lack of memory for a tenth of two seconds, as it tells the agent."""
+    """The kernel reports when processes stood still for lack of memory for a tenth of two seconds, as it does to the agent."""
 
     FILE = "/proc/pressure/memory"
 
@@ -51,7 +51,7 @@ class MemoryPressure:
         self._poll.register(self._trigger, select.POLLPRI)
 
     def wait(self, seconds):
-        """False: it has told nothing."""
+        """False: it has reported nothing."""
         return bool(self._poll.poll(1000 * seconds))
 
     def close(self):
@@ -72,7 +72,7 @@ class WarmTestCase(BedTestCase):
         return self.bed.event("warm_ready", count=count, **options)
 
     def starts(self, generation):
-        """Whether each worker of it was warm. A worker may speak before its agent has noted its start."""
+        """Whether each worker of the generation was warm. A worker may write its line before its agent has noted its start."""
         self.bed.follower.refresh()
         started = self.bed.events.find
         begun = self.bed.journal.find("worker", generation=generation)
@@ -86,7 +86,7 @@ class WarmTestCase(BedTestCase):
         return self.bed.workers(generation + 1, count, alive=[agent])
 
     def children(self):
-        """Of the keeper; zombies aside."""
+        """The keeper's children, without zombies."""
         keeper = self.bed.event("agent_start")["keeper"]
         with open(f"/proc/{keeper}/task/{keeper}/children", encoding="ascii") as children:
             return [pid for pid in map(int, children.read().split()) if state_of(pid) not in (None, "Z", "X")]
@@ -94,7 +94,7 @@ class WarmTestCase(BedTestCase):
     def parked(self):
         """The process that waits: the keeper's child that is no worker."""
         self.bed.follower.refresh()
-        # The newest of each place: after a thousand kills it may have the pid of one that ended long ago.
+        # The newest worker of each place: after a thousand kills its pid may be that of one that ended long ago.
         workers = {(line["pid"], line["local_rank"]): line["worker_pid"] for line in self.bed.events.find("worker_started")}
         return next(pid for pid in self.children() if pid not in workers.values())
 
@@ -117,7 +117,7 @@ class WarmTestCase(BedTestCase):
 
 
 class KilledAtRandom(WarmTestCase):
-    """Whoever is killed at whatever moment: no start hangs, nobody is left, and nothing grows."""
+    """Whichever process is killed, at any moment: no start hangs, no process is left, and nothing grows."""
 
     def sizes(self, agent):
         """KiB and descriptors of the agent and of its keeper."""
@@ -157,7 +157,7 @@ class KilledAtRandom(WarmTestCase):
             started = self.bed.events.find("worker_started")[-2:]
             victim = rng.choice(started)
             self.bed.signal_workers([{"pid": victim["worker_pid"]}], signal.SIGKILL)
-            # With its generation: a thousand kills are enough for a pid to come again.
+            # The pid with its generation: after a thousand kills a pid may come again.
             self.killed.add((int(victim["generation"]), victim["worker_pid"]))
             select.select([agent.pidfd], [], [], rng.random() * 0.08)  # a moment in the middle of the restart, or after it
             self.bed.follower.refresh()

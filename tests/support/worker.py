@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""A worker for tests: writes down what it was told, then does what its arguments say.
+"""A worker for tests: writes down what it was given, then does what its arguments say.
 
 worker.py JOURNAL [wait | exit=N | die=SIGNAL | print=TEXT |
           complain=TEXT | error-file=TEXT | reach | mark=N | ignore-term | log-signals | only-rank=R | only-first]…
@@ -53,7 +53,7 @@ def reach_master(journal):
 
 
 def mark(step):
-    """As docs/PROGRESS.md has it."""
+    """Marks a step with the lines of docs/PROGRESS.md."""
     attempt = int(os.environ["TORCHELASTIC_RESTART_COUNT"]) + 1 if step.endswith("+") else 1
     with open(os.environ["DDPRUN_PROGRESS"], "r+b") as file:
         memoryview(mmap.mmap(file.fileno(), 4096)).cast("Q")[8] = 2 << 56 | int(step.rstrip("+")) * attempt

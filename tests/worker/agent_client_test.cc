@@ -70,7 +70,7 @@ bool Closes(int connection) {
   }
 }
 
-// It used to be given up after 100 ms, which an agent may wait for a core.
+// The call used to be given up after 100 ms; an agent may wait as long for a core.
 TEST_F(AgentClientTest, AnAgentThatAnswersLateIsWaitedFor) {
   const int listener = socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0);
   sockaddr_un address = {};

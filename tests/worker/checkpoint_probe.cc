@@ -58,7 +58,7 @@ struct Job {
   bool Has(const std::string& word) const {
     return std::find(words.begin(), words.end(), word) != words.end();
   }
-  // Of ZeRO; 0 = none.
+  // The ZeRO stage; 0 = none.
   int Stage() const { return Has("zero1") ? 1 : Has("zero2") ? 2 : Has("zero3") ? 3 : 0; }
 };
 

@@ -21,7 +21,7 @@ class Net(nn.Sequential):
 
 
 def bound(net, x):
-    """Of the difference: a sum of n terms is off by n ULPs of its terms' sizes, an activation by 8; layers carry that on."""
+    """Bounds the difference: a sum of n terms is off by n ULPs of its terms' sizes, an activation by 8; layers carry that on."""
     size, error = x.abs(), torch.zeros_like(x)
     for layer in net:
         if isinstance(layer, nn.Linear):

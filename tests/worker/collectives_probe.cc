@@ -355,7 +355,8 @@ absl::Status Overlap(c10d::ProcessGroup& group, const Arguments& arguments) {
   return absl::OkStatus();
 }
 
-// Waits until all have connected: who leaves or fails earlier breaks up the others' connecting.
+// Waits until all have connected: a rank that leaves or fails earlier breaks up the others'
+// connecting.
 void AwaitAll(const Arguments& arguments) {
   c10d::FileStore marks(arguments.store_file + ".connected",
                         static_cast<int>(arguments.world_size()));

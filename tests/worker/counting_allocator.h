@@ -15,8 +15,9 @@
 
 namespace ddprun::testing {
 
-// Counts what lives of this process' tensors on the CPU, and the most that ever did. Each begins
-// with its size, in front of what the tensor sees: some kernels want memory by its address alone.
+// Counts the bytes of this process' live tensors on the CPU, and their maximum. A block's size is
+// stored in front of the memory that the tensor sees: some kernels free memory by its address
+// alone.
 class CountingAllocator : public c10::Allocator {
  public:
   c10::DataPtr allocate(size_t bytes) override {
@@ -31,8 +32,8 @@ class CountingAllocator : public c10::Allocator {
     default_copy_data(to, from, bytes);
   }
   static int64_t live() { return live_; }
-  // A backend's thread lets go of a collective's tensors a little after the caller has its result:
-  // the least of many looks, between which that thread has had its turn.
+  // Returns the least of many counts, with a barrier before each: a backend's thread releases a
+  // collective's tensors a little after the caller has the result.
   static absl::StatusOr<int64_t> LiveAtRest(Context& context) {
     int64_t least = live_;
     for (int look = 0; look < 100; ++look) {

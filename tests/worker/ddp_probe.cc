@@ -176,7 +176,7 @@ absl::Status TrainSteps(const std::string& mode, uint32_t rank, Network& network
   return absl::OkStatus();
 }
 
-// As lines "name value".
+// Writes lines "name value".
 void DumpStatistics(const DistributedDataParallel& ddp, const std::string& path) {
   const ddprun::DistributedDataParallelStatistics statistics = ddp.Statistics();
   std::ofstream file(path);
@@ -187,8 +187,8 @@ void DumpStatistics(const DistributedDataParallel& ddp, const std::string& path)
        << statistics.integers.at("world_size") << "\n";
 }
 
-// Two optimizers and one GradScaler, whose factors are no powers of two, so that its scale shows in
-// the parameters. Every fifth step one of the two overflows, in turn.
+// Two optimizers and one GradScaler. The scaler's factors are no powers of two, so that its scale
+// shows in the parameters. Every fifth step one of the two overflows, in turn.
 absl::Status TrainScaled(Network& network, DistributedDataParallel& ddp) {
   std::vector<torch::Tensor> parts[2];
   for (const auto& item : network->named_parameters()) {
@@ -264,8 +264,8 @@ absl::Status Mismatch(Context& context, bool last) {
 }
 
 absl::Status DieFirst(Context& context) {
-  // Gloo's ranks are not all connected when one of them is: whoever ends then is no peer that
-  // failed later, and rank 1 would not come so far.
+  // Gloo's ranks are not all connected when one of them is. A rank that ended then would break up
+  // the connecting rather than be a peer that failed later, and rank 1 would not get so far.
   const absl::Status met = context.Barrier();
   if (context.rank() == 0) return met.ok() ? absl::NotFoundError("no sample is left") : met;
   raise(SIGSTOP);

@@ -95,8 +95,8 @@ TEST_P(DdpTest, RanksEndWithTheSameParametersBitByBit) {
   const std::string second = TrainedBytes(directory_, "cpp." + mode, 1);
   ASSERT_GT(first.size(), kBufferBytes);
   EXPECT_EQ(ParametersOf(first), ParametersOf(second));
-  // Twin: what isn't averaged does differ. (The buffers are equal before each step, and drift apart
-  // within it; but a join ends with those of one rank.)
+  // Negative control: what isn't averaged does differ. (The buffers are equal before each step, and
+  // drift apart within it; but a join ends with those of one rank.)
   if (mode.starts_with("join")) {
     EXPECT_EQ(first, second);
   } else {
@@ -148,7 +148,7 @@ TEST_F(DdpHookTest, PowerSgdOfFullRankIsAPlainAverageAndOfRankOneSendsLittle) {
   // a parameter is behind by one such rest at most: of gradients below 0.3, at a rate of 0.05 that
   // momentum multiplies by 10, that is 6e-5. On CPUs of each kind 6e-8 was seen.
   EXPECT_LT(GreatestDifference(base, full), 1e-4);
-  // Twin: rank one loses something, which the measure sees.
+  // Negative control: rank one loses something, which the measure sees.
   EXPECT_GT(GreatestDifference(base, thin), 1e-3);
   EXPECT_LT(std::stod(Statistics(directory_, "power_sgd", 0).at("sent_share")), 0.15);
   EXPECT_GT(std::stod(Statistics(directory_, "power_sgd_full", 0).at("sent_share")), 0.9);
@@ -213,8 +213,8 @@ TEST(DdpPythonTest, TrainsAsPythonDoesBitByBitInAllModes) {
           << "mode " << mode << ", rank " << rank;
     }
   }
-  // Twins: without rank 0's parameters at the start rank 1 ends elsewhere, and modes that compute
-  // something else end elsewhere too.
+  // Negative controls: without rank 0's parameters at the start rank 1 ends elsewhere, and modes
+  // that compute something else end elsewhere too.
   EXPECT_FALSE(TrainedBytes(directory, "cpp.no_init_sync", 1) ==
                TrainedBytes(directory, "python.base", 1));
   EXPECT_FALSE(TrainedBytes(directory, "cpp.fp16", 0) == TrainedBytes(directory, "python.bf16", 0));

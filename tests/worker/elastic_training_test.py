@@ -115,7 +115,7 @@ class WhatHistories(unittest.TestCase):
             self.check(self.lines(second=((0, 2),)))
 
     def test_parameters_from_nowhere(self):
-        with self.assertRaisesRegex(elastic.Wrong, "nobody has done the step 1 with whose parameters"):
+        with self.assertRaisesRegex(elastic.Wrong, "went on with parameters of step 1 that no rank has computed"):
             self.check(self.lines(before="z"))
 
 

@@ -1,4 +1,4 @@
-"""The example programs as users run them: options, files of options, resuming, and beside their twins in plain PyTorch."""
+"""The example programs as users run them: options, files of options, resuming, and beside their counterparts in plain PyTorch."""
 
 import json
 import os
@@ -20,7 +20,7 @@ CACHE = Path(os.environ.get("DDPRUN_CACHE") or
 PYTHON = Path(os.environ.get("DDPRUN_TEST_PYTHON") or CACHE / "py-full/bin/python3")
 SAFETENSORS_PYTHON = CACHE / "py-launchers/bin/python3"
 TIMEOUT_S = 280
-# Also what only repeats with other options what is shown otherwise.
+# Also tests that repeat a check with other options.
 WHOLE = os.environ.get("DDPRUN_TEST_WHOLE") == "1"
 # A text and a model so small that a step takes two milliseconds.
 SMALL = ("--layers", "1", "--width", "16", "--heads", "2", "--context_length", "16")
@@ -53,7 +53,7 @@ def read(path):
 
 def run(command, *options, workers=2, absent=0, start=subprocess.Popen):
     """Starts the program as torchrun would, all workers but the first `absent`, and waits for its end. `start`: Fork, or
-    executed as it is."""
+    subprocess.Popen."""
     with tempfile.TemporaryDirectory(prefix="ddprun-examples-") as name:
         folder = Path(name)
         port = free_port()
@@ -176,7 +176,7 @@ class SameResultsTest(ExampleTest):
                 self.assertEqual(plain.outputs[0].splitlines()[-1], recomputed.outputs[0].splitlines()[-1])
 
     def test_how_gradients_are_bucketed(self):
-        """Of two ranks' gradients the sum has one order only, and halving is exact."""
+        """The sum of two ranks' gradients has one order only, and halving is exact."""
         options = ("char_gpt", *SMALL, "--steps", "20")
         plain = self.trained(*options)
         for changed in (("--bucket_cap_mb", "0.01", "--no_gradient_as_bucket_view"), ("--find_unused_parameters",),
@@ -245,7 +245,7 @@ class ResumeTest(ExampleTest):
             second = self.trained(*self.OPTIONS, "--steps", "30", "--resume_from", f"{folder}/checkpoints/{names[0]}")
             self.assertIn("resumed at step 20, epoch 0", second.outputs[0])
             self.assertEqual(first.losses[20:], second.losses)
-            # Without it there is none, though others are there.
+            # Without that file there is no checkpoint, though others are there.
             os.remove(f"{folder}/checkpoints/{names[0]}")
             job = run([BIN / "digits"], "--resume_from", f"{folder}/checkpoints/{names[0]}", start=Fork)
             self.assertEqual(job.statuses, [1, 1])
@@ -293,7 +293,7 @@ class SavingTest(ExampleTest):
             self.trained(*options, "--checkpoint_minutes", "0.001", "--output_dir", folder)
             # 23 steps of 10 ms and more: one is due every 60 ms.
             self.assertGreaterEqual(len(checkpoints(folder)), 3)
-        with tempfile.TemporaryDirectory() as folder:  # twin
+        with tempfile.TemporaryDirectory() as folder:  # negative control
             self.trained(*options, "--output_dir", folder)
             self.assertEqual(len(checkpoints(folder)), 1)
 
@@ -355,7 +355,7 @@ class FineTuneTest(ExampleTest):
     def test_what_python_learned_helps(self):
         # On 296 digits that neither has seen: 10 % are 30 of them.
         loaded = self.accuracy()
-        self.assertGreater(loaded, self.accuracy("--weights", "") + 10)  # twin: from scratch
+        self.assertGreater(loaded, self.accuracy("--weights", "") + 10)  # negative control: from scratch
         # Frozen, the body is still Python's, in any stage.
         for stage in ("0", "2", "3"):
             self.assertGreater(self.accuracy("--body_rate", "0", "--zero_stage", stage), 75)
@@ -367,7 +367,7 @@ class FineTuneTest(ExampleTest):
             resumed = self.trained(*options, "--weights", "", "--resume_from", self.weights)
             self.assertIn(f"begins at step 0 with the weights of '{self.weights}'", resumed.outputs[0])
             self.assertEqual(loaded.losses, resumed.losses)
-            # Twin: without them it learns otherwise.
+            # Negative control: without them it learns otherwise.
             self.assert_apart(loaded.losses, self.trained(*options, "--weights", "").losses, 1e-2)
 
     def test_weights_that_are_not_there_or_of_another_model_are_refused(self):

@@ -22,18 +22,18 @@ class FakeAgent {
   static std::unique_ptr<FakeAgent> Start(const Options& options);
   virtual ~FakeAgent() = default;
 
-  // Everything pending and later gets ABORTED with `why`, but for calls that wait for this, or for
-  // the next generation.
+  // Ends the generation: all calls, pending and later, get ABORTED with `why`, except those that
+  // wait for this end or for the next generation.
   virtual void EndGeneration(const std::string& why) = 0;
-  // The next one, with an empty store. Requires: the one before has ended.
+  // Begins the next generation, with an empty store. Requires: the one before has ended.
   virtual void BeginGeneration(uint64_t generation, uint32_t world_size) = 0;
-  // Returns when so many workers have been told that their generation is over, and wait for the
-  // next one, all in all.
+  // Returns when `count` workers in all have heard that their generation is over, and wait for the
+  // next one.
   virtual void AwaitRejoining(int count) = 0;
   // Returns when `count` calls wait for a key.
   virtual void AwaitWaiters(int count) = 0;
-  // From now on what workers do with a key of the store that contains this waits until their
-  // generation is over; "" = nothing does.
+  // From now on calls of workers on a store key that contains `key` wait until their generation is
+  // over; "" = none do.
   virtual void HoldStoreAt(const std::string& key) = 0;
   // Returns when so many calls are held.
   virtual void AwaitHeld(int count) = 0;

@@ -18,10 +18,10 @@
 namespace ddprun::testing {
 namespace {
 
-// The file that this thread has given its name last: who syncs a directory doesn't say which.
+// The file that this thread renamed last: a sync of a directory doesn't say which file it is for.
 thread_local std::string renamed;
 
-// Whose file of a checkpoint it is, as FAULT says it.
+// Returns the owner of a checkpoint's file, as FAULT names it.
 std::string OwnerOf(absl::string_view path) {
   const size_t mark = path.rfind("-r");
   int rank = 0;
@@ -40,7 +40,7 @@ std::string Faults::TakeFault(const std::string& call, const std::string& whose)
   std::string what;
   std::ifstream(fault_) >> wanted >> owner >> what;
   if (what.empty() || wanted != call || owner != whose) return "";
-  // Of several only one can.
+  // If several workers meet the fault, only one can rename the file.
   const std::string taken = absl::StrCat(fault_, ".", getpid());
   return std::rename(fault_.c_str(), taken.c_str()) == 0 ? what : "";
 }

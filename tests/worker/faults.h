@@ -8,8 +8,9 @@
 
 namespace ddprun::testing {
 
-// What befalls a worker at an instant that the test knows: of a step, or of the kernel's file
-// calls. The file FAULT, while it is there, has the next one, for whoever comes to it first:
+// Injects a fault into a worker at an instant that the test knows: in a step, or at one of the
+// kernel's file calls. While the file FAULT exists, it has the next fault, for the first worker
+// that gets there:
 //
 //   CALL WHOSE WHAT
 //   CALL   forward, reduce (in the backward pass, its gradients aren't there yet), commit (they are
@@ -35,10 +36,10 @@ class Faults : public worker::FileCalls {
   absl::Status Remove(const std::string& path) override;
 
  private:
-  // What befalls this call, which is then nobody else's; "" = nothing.
+  // Returns the fault for this call, and takes it from all other workers; "" = none.
   std::string TakeFault(const std::string& call, const std::string& whose) const;
   void Note(const std::string& event, const std::string& call, const std::string& path) const;
-  // The call, and what befalls it.
+  // Makes the call, with its fault.
   template <typename Function>
   auto During(const std::string& call, const std::string& whose, const std::string& path,
               Function&& function) const;

@@ -20,7 +20,7 @@ using ddprun::Context;
 using ddprun::Group;
 using Ranks = std::vector<uint32_t>;
 
-// A number of which every sum tells who took part.
+// A number from which every sum shows which ranks took part.
 at::Tensor BitOf(uint32_t rank) { return at::full({1000}, 1 << rank, at::kInt); }
 
 int ValueOf(const at::Tensor& tensor) {

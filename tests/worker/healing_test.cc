@@ -24,7 +24,7 @@ namespace {
 
 using ::testing::HasSubstr;
 
-// Of 72 points, twice, 4 of each worker's in a step.
+// 72 points, twice; each worker takes 4 in a step.
 constexpr size_t kSamples = 144;
 constexpr size_t kStepsOfTwo = 18;
 constexpr size_t kStepsOfThree = 12;
@@ -69,8 +69,8 @@ class HealingTest : public InProcessRestartTest {
     }
     return steps;
   }
-  // What the parameters are after each step of two workers to whom nothing happens. The sum of two
-  // numbers doesn't depend on the backend.
+  // What the parameters are after each step of two undisturbed workers. The sum of two numbers
+  // doesn't depend on the backend.
   const std::map<int, Done>& UndisturbedSteps() {
     static std::map<int, Done> steps;
     if (!steps.empty()) return steps;
@@ -91,7 +91,7 @@ class HealingTest : public InProcessRestartTest {
       EXPECT_EQ(std::set(done.averages.begin(), done.averages.end()).size(), 1) << step;
     }
   }
-  // And all steps are done, and all samples count once.
+  // All steps are done, too, and all samples count once.
   void ExpectAllIsDone(size_t ranks = 2) const {
     ExpectTheSameOnAllRanks(ranks);
     EXPECT_EQ(Steps().size(), ranks == 2 ? kStepsOfTwo : kStepsOfThree);
@@ -135,7 +135,7 @@ TEST_F(HealingTest, AWorkerIsHealedBesideAStepThatComesToTheSameNumbers) {
     ExpectSame(steps, expected);
     EXPECT_EQ(steps.at(4).generation, 1);
     EXPECT_EQ(steps.at(5).generation, 2);
-    EXPECT_EQ(steps.at(5).parameters.size(), 2) << "who was healed takes the same step";
+    EXPECT_EQ(steps.at(5).parameters.size(), 2) << "the healed worker takes the same step";
     BeginAnew(2);
   }
 }
@@ -157,7 +157,8 @@ TEST_F(HealingTest, ANewRankZeroIsHealed) {
   ExpectAllIsDone();
   const std::map<int, Done> steps = Steps();
   ExpectSame(steps, expected);
-  // Of that step all have those of who learned, of others rank 0's.
+  // After the step that healed, all ranks have the buffers of the ranks that learned; after the
+  // others, those of rank 0.
   for (const auto& [step, done] : steps) EXPECT_EQ(done.buffers[0], done.buffers[1]) << step;
 }
 
@@ -197,8 +198,8 @@ TEST_F(HealingTest, NothingOfTheNewWorkersOwnReachesTheOthers) {
   ExpectSame(Steps(), expected);
 }
 
-// Everything else that a step may have in it. Ranks agree in every bit, whatever the sums are. fp16
-// leaves out the first steps.
+// A step with everything else that may be in one. The ranks agree in every bit, whatever the sums
+// are. fp16 leaves out the first steps.
 TEST_F(HealingTest, AHealedStepIsLikeAnyOther) {
   const std::vector<std::vector<std::string>> all =
       FewOrAll<std::vector<std::string>>({{"--mixed_precision", "fp16", "--max_grad_norm", "0.5"},
@@ -236,8 +237,8 @@ TEST_F(HealingTest, AStateThatHasComeWholeOutlivesItsGiver) {
   ExpectSame(Steps(), expected);
 }
 
-// Half a state is none: with its only giver it is lost, and who had half of it begins like anybody
-// else, at the very beginning where there is no checkpoint.
+// Half a state is none: it is lost with its only giver. The worker that had half of it begins like
+// any other, at the very beginning if there is no checkpoint.
 TEST_F(HealingTest, HalfAStateLeavesNothingBehind) {
   const std::vector<std::string> options = Options();
   const std::map<int, Done>& expected = UndisturbedSteps();
@@ -275,7 +276,8 @@ TEST_F(HealingTest, AnOlderStateStaysUntilTheNewerOneIsThere) {
   ExpectSame(Steps(), expected);
 }
 
-// Of three workers, one is new; whoever is killed while it is healed, and when, the others go on.
+// One of three workers is new. Whichever worker is killed while it is healed, at any moment, the
+// others go on.
 struct Death {
   uint32_t rank;      // 0 gives, 1 looks on, 2 is new
   const char* fault;  // as SESSION_PROBE_FAULT
@@ -316,7 +318,8 @@ TEST_F(HealingTest, WhoeverIsKilledMeanwhileTheOthersGoOn) {
     }
     const std::map<int, Done> steps = Steps();
     EXPECT_EQ(steps.at(4).generation, 1) << death.fault << ": what was done is done";
-    EXPECT_EQ(steps.at(5).generation, 3) << death.fault << ": nobody was ahead of who was healed";
+    EXPECT_EQ(steps.at(5).generation, 3)
+        << death.fault << ": nobody was ahead of the healed worker";
     EXPECT_EQ(steps.at(5).parameters.size(), 3) << death.fault;
     ExpectAllIsDone(3);
   }

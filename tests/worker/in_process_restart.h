@@ -20,8 +20,8 @@
 
 namespace ddprun::testing {
 
-// Sessions whose workers live on when others don't: real processes of session_probe, or another
-// program_, and an agent that the test plays.
+// Sessions with workers that go on when others have died: real processes of session_probe, or
+// another program_, and an agent that the test plays.
 class InProcessRestartTest : public ::testing::Test {
  protected:
   void SetUp() override { agent_ = FakeAgent::Start({.socket_path = directory_.File("agent")}); }
@@ -73,7 +73,7 @@ class InProcessRestartTest : public ::testing::Test {
     EXPECT_EQ(second.Wait(), 0) << Output(1, 2);
   }
 
-  // Of two ranks, 1 is killed at `fault`, and a new one takes its place, in generation 2.
+  // Two ranks: rank 1 is killed at `fault`, and a new worker takes its place, in generation 2.
   struct Pair {
     Process& survivor;
     Process& successor;
@@ -93,8 +93,9 @@ class InProcessRestartTest : public ::testing::Test {
     EXPECT_EQ(process.Wait(), -SIGKILL);
   }
 
-  // A node with rank 1 is away for generation 2, in which two others train, and comes back for
-  // generation 3 beside rank 0 of these. `first`: of the one that is away, `second`: of those.
+  // A node with rank 1 is away for generation 2, in which two others train. The node comes back for
+  // generation 3, beside rank 0 of the others. Params: first: faults of the node that is away;
+  // second: of the others.
   struct Reunion {
     Process& here;
     Process& away;
@@ -122,7 +123,7 @@ class InProcessRestartTest : public ::testing::Test {
 
   // A worker that trains alone gets another one beside it after its fifth step, and both end.
   void Grow(std::vector<std::string> options) {
-    // Alone it waits for nobody: its agent has to be heard before its last step.
+    // A worker alone waits for no peer: it must hear of its agent before its last step.
     options.insert(options.end(), {"--step_delay_ms", "100"});
     agent_->EndGeneration("");
     agent_->BeginGeneration(1, 1);
@@ -137,7 +138,7 @@ class InProcessRestartTest : public ::testing::Test {
     EXPECT_EQ(Seen(0)["parameters"], Seen(1)["parameters"]);
   }
 
-  // The results of the same training when nothing happens, by rank.
+  // Returns the results of the undisturbed training, by rank.
   std::vector<std::map<std::string, std::string>> Undisturbed(
       const std::vector<std::string>& options) {
     Process& one = Start(0, 2, 1, "", options);
@@ -151,8 +152,9 @@ class InProcessRestartTest : public ::testing::Test {
     return seen;
   }
 
-  // How often each sample of each epoch was learned from, by what "samples" wrote. A step counts as
-  // the last generation did it that did it: what came after a checkpoint isn't in the model.
+  // How often each sample of each epoch was learned from, by the lines of mode "samples". A step
+  // counts as the last generation that did it has done it: a step that was lost with its generation
+  // isn't in the model.
   std::map<std::pair<int64_t, int64_t>, int> TimesLearned() const {
     std::map<int64_t, int64_t> generation_of;
     std::map<std::pair<int64_t, int64_t>, std::vector<std::pair<int64_t, int64_t>>> begun;

@@ -84,8 +84,8 @@ TEST_F(InProcessRestartTest, ANewRankZeroTakesTheStateOfTheWorkerThatLives) {
   EXPECT_THAT(Output(0, 2), HasSubstr("with the state of a worker that lives"));
 }
 
-// Nobody closes the connections of a machine that has lost its power, or of a process that stands
-// still: the agent's word ends what waits for it.
+// The connections of a machine without power, or of a process that stands still, are never closed:
+// the agent's report ends what waits for it.
 TEST_F(InProcessRestartTest, APeerThatSaysNothingIsLeftWhenTheGenerationEnds) {
   for (const char* backend : {"gloo", "shm"}) {
     Process& survivor = Start(0, 2, 1, "", {"--backend", backend});
@@ -104,8 +104,8 @@ TEST_F(InProcessRestartTest, APeerThatSaysNothingIsLeftWhenTheGenerationEnds) {
   }
 }
 
-// A new worker has samples that seem to be others, as an augmentation's are; who goes on has been
-// told so before, and neither waits for the other.
+// A new worker's samples seem to be others, as with an augmentation. The survivor was warned of
+// that in generation 1, and neither of the two waits for the other.
 TEST_F(InProcessRestartTest, SamplesThatSeemToDifferHoldUpNobody) {
   const std::vector<std::string> own = {"--data", "own"};
   Process& survivor = Start(0, 2, 1, "", own);
@@ -150,7 +150,7 @@ TEST_F(InProcessRestartTest, AGrowingJobGivesNewWorkersItsState) {
   EXPECT_THAT(Output(0, 1), Not(HasSubstr("goes on after step 0")));
 }
 
-// Who it was that sent it the state may be killed before they train.
+// The worker that sent the state may be killed before the two train.
 TEST_F(InProcessRestartTest, AWorkerThatHasJustTakenTheStateGivesIt) {
   auto expected = Undisturbed({});
   LoseBothOneAfterTheOther("5 backward 9", {});
@@ -161,7 +161,7 @@ TEST_F(InProcessRestartTest, AWorkerThatHasJustTakenTheStateGivesIt) {
   }
 }
 
-// And it saves what counts as newer than all that there is.
+// The worker saves checkpoints that count as newer than all others.
 TEST_F(InProcessRestartTest, AWorkerThatHasJustTakenTheStateSavesTheNewestCheckpoint) {
   const std::string checkpoints = directory_.File("checkpoints");
   std::vector<std::string> options = {"--checkpoint_dir", checkpoints};
@@ -195,9 +195,9 @@ TEST_F(InProcessRestartTest, AStepStaysWhatItIsWhenAJobGrows) {
   EXPECT_EQ(Seen(1)["steps"], "32");
 }
 
-// 64 points, of which the last step of two ranks has four. Rank 1 dies, and a new one takes its
-// place, or none; in place, or all are started anew and go on from a checkpoint. Loaders read
-// ahead.
+// There are 64 points; with two ranks the last step has four of them. Rank 1 dies, and a new one
+// takes its place, or none; in place, or all are started anew and go on from a checkpoint. Loaders
+// read ahead.
 TEST_F(InProcessRestartTest, EachSampleIsLearnedFromOnceAnEpoch) {
   what_ = "samples";
   for (const bool in_place : {true, false}) {
@@ -263,8 +263,8 @@ TEST_F(InProcessRestartTest, AnEpochIsEvaluatedThoughAFaultFallsOnItsEnd) {
       EXPECT_EQ(first.Wait(), 0) << Output(0, in_place ? 1 : 2);
       EXPECT_EQ(successor.Wait(), 0) << Output(1, 2);
       const std::string seen = ReadFile(directory_.File("seen"));
-      // In the step after it, who lives knows that it was done, if he has heard of it in time;
-      // what a checkpoint doesn't know is done again.
+      // After that step, a survivor knows that it was done if it heard so in time; a step that the
+      // checkpoint doesn't have is done again.
       const char* expected = "2 8\n2 16\n";
       if (std::string(fault) == "8 forward 9") {
         expected = in_place ? "[12] 8\n2 16\n" : "(1 8\n)?2 8\n2 16\n";
@@ -278,14 +278,14 @@ TEST_F(InProcessRestartTest, AnEpochIsEvaluatedThoughAFaultFallsOnItsEnd) {
   }
 }
 
-// It has met nobody yet.
+// The worker has met nobody when its peer fails.
 TEST_F(InProcessRestartTest, AWorkerWhosePeerDoesNotEvenBeginGoesOn) {
   Process& survivor = Start(0, 2, 1);
   Process& culprit =
       Start(1, 2, 1, "", {"--in_process_restart", "--zero_stage", "1", "--comm_hook", "power_sgd"});
   EXPECT_EQ(culprit.Wait(), 2);
   EXPECT_THAT(Output(1, 1), HasSubstr("with a zero_stage, in_process_restart goes back"));
-  agent_->AwaitWaiters(1);  // who hasn't come to its agent yet is one that can't go on
+  agent_->AwaitWaiters(1);  // a worker that hasn't called its agent can't go on
   agent_->EndGeneration("rank 1 exited with 1");
   agent_->BeginGeneration(2, 1);
   EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);

@@ -29,7 +29,7 @@ file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/all_headers.h "${headers}")
 target_compile_options(train PRIVATE -include ${CMAKE_CURRENT_BINARY_DIR}/all_headers.h)
 """
 
-# A program that takes the data alone, of whose library the tutorial's program uses nothing.
+# A program that uses only the data component; the tutorial's program uses nothing of that library.
 DATA = """
 file(WRITE ${CMAKE_CURRENT_BINARY_DIR}/data.cc [=[
 #include "ddprun/elastic_loader.h"

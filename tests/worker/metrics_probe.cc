@@ -1,4 +1,4 @@
-// A worker for the tests: says what it is told to say.
+// A worker for the tests: records metrics as its arguments say.
 //   metrics_probe DIRECTORY FIRST LAST EVERY [together|alone] [die]
 // Steps FIRST to LAST, a record at each one that EVERY divides. The loss is the step's number and
 // ten times the rank. die: rank 0 is killed after the last step.

@@ -35,7 +35,7 @@ class MetricsTest(unittest.TestCase):
                 str(every), *more]
 
     def train(self, *arguments, succeeds=True):
-        """Its output."""
+        """Returns the program's output."""
         result = subprocess.run(self.command(*arguments), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True,
                                 check=False)
         self.assertEqual(result.returncode == 0, succeeds, result.stdout)
@@ -106,7 +106,7 @@ class MetricsTest(unittest.TestCase):
 
     @unittest.skipIf(MISSING, MISSING)
     def test_a_wrong_byte_is_found_by_tensorboard(self):
-        """The checksums' twin: with one that is wrong the reader takes nothing."""
+        """Negative control of the checksums: with a wrong one the reader takes nothing."""
         self.train(1, 20, 10)
         path, = glob.glob(os.path.join(self.folder, "tensorboard", "*"))
         with open(path, "r+b") as file:

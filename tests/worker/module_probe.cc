@@ -63,7 +63,7 @@ absl::Status CompareBatchNorm(Context& context, int64_t first, torch::ScalarType
   };
   nn::BatchNorm2d expected(kChannels);
   ddprun::nn::SyncBatchNorm synced(kChannels, context);
-  nn::BatchNorm2d alone(kChannels);  // the twin: every rank for itself
+  nn::BatchNorm2d alone(kChannels);  // negative control: every rank for itself
   for (nn::Module* module :
        std::initializer_list<nn::Module*>{expected.get(), synced.get(), alone.get()}) {
     module->to(type);

@@ -71,7 +71,7 @@ TEST_P(SyncBatchNormTest, IsBatchNormOfTheJoinedBatch) {
       text << figures.at(name) << " of " << bound;
       RecordProperty(name, text.str());
     }
-    // Twin: every rank for itself is far off. (Unless it has the whole batch.)
+    // Negative control: every rank for itself is far off. (Unless it has the whole batch.)
     if (std::string(GetParam()) != "0") {
       EXPECT_GT(figures.at(type + "alone"), 50 * bound);
     }
@@ -84,7 +84,7 @@ INSTANTIATE_TEST_SUITE_P(Parts, SyncBatchNormTest, ::testing::Values("5", "3", "
 TEST_F(ModuleTest, CheckpointedActivationsTrainBitByBitAsPlainOnesInsideDdp) {
   const std::map<std::string, double> figures = Run({"checkpoint"});
   EXPECT_EQ(figures.at("same"), 1);
-  // Twin: other random numbers lead elsewhere.
+  // Negative control: other random numbers lead elsewhere.
   EXPECT_EQ(figures.at("other_same"), 0);
 }
 
@@ -92,7 +92,7 @@ TEST_F(ModuleTest, CheckpointedActivationsTrainBitByBitAsPlainOnesInsideDdp) {
 TEST_F(ModuleTest, ASessionReadsTheLossOnlyWhereItIsReported) {
   const double reads = Run({"reads", "1"}).at("reads");
   EXPECT_EQ(Run({"reads", "4"}).at("reads"), reads);
-  // Twin: with a journal each of the 25 steps' is told.
+  // Negative control: with a journal the loss of each of the 25 steps is read.
   EXPECT_GE(Run({"reads", "4", directory_.File("journal")}).at("reads"), reads + 25);
 }
 
@@ -114,7 +114,7 @@ TEST_F(ModuleTest, WeightsGoToPythonAndBack) {
   };
   ASSERT_EQ(run({"write", from}), "");
   Run({"weights", from, to});
-  // Twin: what Python wrote isn't what it then looks for.
+  // Negative control: what Python wrote isn't what it then looks for.
   EXPECT_EQ(run({"check", to, from}), "");
 }
 

@@ -55,7 +55,7 @@ bool SendText(const Fd& socket, const std::string& text, const std::vector<int>&
   return sendmsg(socket.get(), &header, MSG_NOSIGNAL) >= 0;
 }
 
-// None: the other end is gone.
+// Returns nothing when the other end is gone.
 std::optional<std::string> ReceiveText(const Fd& socket) {
   std::array<char, 4096> packet{};
   ssize_t n = 0;
@@ -87,12 +87,12 @@ Fd Park(std::string program, std::vector<std::string> variables) {
   posix_spawn_file_actions_destroy(&actions);
   posix_spawnattr_destroy(&attributes);
   DDPRUN_CHECK(error == 0, argv[0]);
-  // Its forks orphan themselves, and become ours.
+  // The program's forks orphan themselves, and become ours.
   DDPRUN_CHECK(prctl(PR_SET_CHILD_SUBREAPER, 1) == 0, "prctl");
   return std::move(ours);
 }
 
-// One of the CPUs that this process may use, each in its turn.
+// Returns the CPUs that this process may use, one after the other.
 int NextCpu() {
   static int last = -1;
   cpu_set_t cpus;

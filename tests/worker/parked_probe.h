@@ -8,7 +8,7 @@
 
 namespace ddprun::testing {
 
-// The variable with the arguments of a fork, and what is between them.
+// The variable with the arguments of a fork, and their separator.
 inline constexpr char kProbeArguments[] = "DDPRUN_PROBE_ARGUMENTS";
 inline constexpr char kBetweenArguments = '\x1f';
 

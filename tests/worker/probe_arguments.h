@@ -50,7 +50,7 @@ inline int EndProbe(int status) {
   std::_Exit(status);
 }
 
-// RunWorker() with these.
+// Calls RunWorker() with a probe's arguments.
 inline int RunProbe(int argc, char** argv, const std::function<absl::Status(int, char**)>& body) {
   ProbeArguments arguments(argc, argv);
   return EndProbe(RunWorker(arguments.argc(), arguments.argv(), body));

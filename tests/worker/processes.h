@@ -60,17 +60,19 @@ class Process {
 std::map<std::string, std::string> WorkerVariables(const std::string& directory, uint32_t rank,
                                                    uint32_t world_size, uint64_t generation = 1);
 
-// DDPRUN_TEST_WHOLE=1: also what only repeats with other options what is shown otherwise.
+// Whether DDPRUN_TEST_WHOLE=1 asks for all of a test's parameters, also for those that repeat a
+// check with other options.
 bool TestsWhole();
-// A test's parameters: `few` of them always, those that only repeat with TestsWhole.
+// A test's parameters: always `few`, and with TestsWhole() `more`, which repeat the check.
 template <typename Parameter>
 std::vector<Parameter> FewOrAll(std::vector<Parameter> few, const std::vector<Parameter>& more) {
   if (TestsWhole()) few.insert(few.end(), more.begin(), more.end());
   return few;
 }
 
-// A port of 127.0.0.1 that is the caller's until this process ends: a socket holds it that doesn't
-// listen, so that who connects is refused, and who sets SO_REUSEADDR can listen there (socket(7)).
+// A port of 127.0.0.1 that is the caller's until this process ends. It is held by a socket that
+// doesn't listen: connections are refused, and a program that sets SO_REUSEADDR can listen there
+// (socket(7)).
 uint16_t FreePort();
 
 // The interpreter of one of scripts/lib/torch_env.sh's environments (py-launchers; py-full, for

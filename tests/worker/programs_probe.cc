@@ -277,7 +277,7 @@ struct LionState : torch::optim::OptimizerCloneableParamState<LionState> {
   void serialize(torch::serialize::InputArchive& from) override { from.read("average", average); }
 };
 
-// Its state is lost without the other class.
+// A Lion optimizer without save() and load(), which the class below adds: its state isn't saved.
 class ForgetfulLion : public torch::optim::Optimizer {
  public:
   ForgetfulLion(const std::vector<torch::optim::OptimizerParamGroup>& groups,

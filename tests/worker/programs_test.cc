@@ -89,7 +89,7 @@ TEST_F(ProgramsTest, KFold) { KillTenTimes("kfold", /*saves=*/true); }
 // What nobody has saved the new worker trains again, while the other one waits.
 TEST_F(ProgramsTest, KFoldWithoutCheckpoints) { KillTenTimes("kfold", /*saves=*/false); }
 
-// All are started anew, and come by the folds that are done.
+// All ranks are started anew, and skip the folds that are done.
 TEST_F(ProgramsTest, KFoldResumes) {
   what_ = "kfold";
   const auto expected = Undisturbed(Folder(0, true));

@@ -72,7 +72,7 @@ class ReplicasTest : public ::testing::TestWithParam<const char*> {
     return seen;
   }
 
-  // All of a generation, from its start to its end.
+  // Runs all ranks of a generation, from its start to its end.
   std::vector<Seen> RunAll(uint64_t generation, uint32_t world,
                            const std::vector<std::string>& options) {
     NewJob(generation, world);
@@ -94,7 +94,7 @@ class ReplicasTest : public ::testing::TestWithParam<const char*> {
     }
   }
 
-  // A job of which `victims` are killed in their sixth step, together, and started anew.
+  // Runs a job; `victims` are killed in their sixth step, together, and started anew.
   std::vector<Seen> RunWithout(const std::vector<uint32_t>& victims, const std::string& moment,
                                const std::vector<std::string>& options,
                                uint32_t next_world = kWorld, int exit = 0) {
@@ -162,10 +162,10 @@ TEST_P(ReplicasTest, ALostShareComesBackBitByBit) {
     EXPECT_LE(StepsTwice(), 1) << moment;
     EXPECT_THAT(Output(0, 1), HasSubstr("this one without a restart"));
   }
-  // A new rank 0, whose model isn't the others'.
+  // A new rank 0 with another model than the others'.
   EXPECT_EQ(RunWithout({0}, "backward", Options()), expected);
   EXPECT_THAT(Output(0, 2), HasSubstr("with the state of a worker that lives"));
-  // Twin: another step more ends elsewhere.
+  // Negative control: another step more ends elsewhere.
   EXPECT_NE(RunAll(1, kWorld, Options({"--steps", "11"})), expected);
 }
 
@@ -177,7 +177,7 @@ TEST_P(ReplicasTest, OfThreeCopiesAnyTwoMayBeLost) {
   EXPECT_EQ(RunWithout({0, 2}, "after", options), expected);
 }
 
-// Each has a copy of the one before it, so 2 had that of 1.
+// Each rank has a copy of the share of the rank before it, so 2 had that of 1.
 TEST_P(ReplicasTest, TwinWithFewerCopiesHasLostItAndSaysSo) {
   RunWithout({1, 2}, "backward", Options(), kWorld, /*exit=*/1);
   EXPECT_THAT(Output(0, 1), HasSubstr("a worker is gone with its share of the optimizer's state"));
@@ -200,7 +200,7 @@ TEST_P(ReplicasTest, CopiesOfEveryThirdStepCostUpToThree) {
   EXPECT_EQ(StepsTwice(), 2);  // 4 and 5
 }
 
-// Survivors break in the optimizer, whose gradients are unscaled by then.
+// Survivors break off in the optimizer's step, when its gradients are unscaled already.
 TEST_P(ReplicasTest, AStepThatAScalerHadBegunIsDoneAgain) {
   const std::vector<std::string> options =
       Options({"--mixed_precision", "fp16", "--max_grad_norm", "0.5", "--replicate_every", "3"});
@@ -208,8 +208,8 @@ TEST_P(ReplicasTest, AStepThatAScalerHadBegunIsDoneAgain) {
   EXPECT_EQ(RunWithout({2}, "between", options), expected);
 }
 
-// Fewer ranks have other shares: what they come to is what a job of as many comes to that goes on
-// from a checkpoint of that step.
+// Fewer ranks have other shares: their result is that of a job with as many ranks that goes on from
+// a checkpoint of that step.
 TEST_P(ReplicasTest, SharesAreDealtOutAnewForFewerRanks) {
   const auto shrunk = RunWithout({2}, "backward", Options(), 2);
   EXPECT_EQ(shrunk[0].at("parameters"), shrunk[1].at("parameters"));

@@ -76,7 +76,7 @@ TEST_F(ResumeTest, AResumedRunEqualsAnUninterruptedOneBitByBit) {
   RunGeneration({"parts"}, "12", "parts_result");
   EXPECT_THAT(ReadFile(outputs_[1]), HasSubstr("resumed at 6"));
   ExpectSameResult("whole_result", "parts_result");
-  // Twin: without the second half the results do differ.
+  // Negative control: without the second half the results do differ.
   EXPECT_FALSE(Result("half_result", 0) == Result("whole_result", 0));
 }
 
@@ -124,7 +124,7 @@ TEST_F(ResumeTest, BeginningAnewIsSaid) {
                             directory_.File("disk") + "'): training begins at step 0";
   EXPECT_THAT(ReadFile(outputs_[0]), HasSubstr(words + "\n"));
   EXPECT_THAT(ReadFile(outputs_[1]), ::testing::Not(HasSubstr("training begins")));
-  // Twin: where there is one, nothing is said.
+  // Negative control: where there is one, nothing is said.
   RunGeneration({"disk"}, "3", "again_result");
   EXPECT_THAT(ReadFile(outputs_[0]), HasSubstr("resumed at 3"));
   EXPECT_THAT(ReadFile(outputs_[0]), ::testing::Not(HasSubstr("training begins")));

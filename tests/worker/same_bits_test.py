@@ -24,7 +24,7 @@ ALL = ("--ema_decay", "0.9", "--mixed_precision", "fp16", "--max_grad_norm", "1"
 ACCUMULATED = ("--gradient_accumulation_steps", "2", "--batch_size", "2", "--num_workers", "1")
 SURVIVE = ("--in_process_restart",)
 ANEW = ("--no_in_process_restart",)
-# Of the program, in each stage; an ordinary run's: one a stage.
+# The program's options in each stage. ORDINARY: for an ordinary run, one set a stage.
 ORDINARY = {"0": (*ALL, "--backend", "auto"), "1": (*ALL, "--backend", "gloo"), "2": (*ALL, "--backend", "gloo"),
             "3": (*ALL, *ACCUMULATED, "--backend", "auto")}
 SHAPES = [(*more, "--backend", backend) for backend in ("auto", "gloo") for more in ((), ALL, (*ALL, *ACCUMULATED))]

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Workers are killed in the middle of saving their shards: who lives keeps its process, and what can be loaded is whole."""
+"""Workers are killed in the middle of saving their shards: the others keep their processes, and what can be loaded is whole."""
 
 import contextlib
 import json
@@ -25,7 +25,7 @@ SHAPES = [(1, 3, "auto", "2")]
 if WHOLE:
     SHAPES += [(1, 3, "auto", "1"), (1, 3, "auto", "3"), (2, 2, "auto", "1"), (2, 2, "auto", "3"), (3, 1, "gloo", "1"),
                (3, 1, "gloo", "2")]
-# Whose file it is, the call, and what befalls who does it: an ordinary run's.
+# The file's owner, the call, and the fault: those of an ordinary run.
 FEW = [("1", "create", "kill"), ("0", "rename", "kill"), ("1", "named", "kill_after"), ("whole", "write", "kill"),
        ("whole", "named", "kill_after"), ("whole", "remove", "kill")]
 
@@ -63,7 +63,7 @@ class Survivors(unittest.TestCase):
                         moment = training.kill_at(call, whose, what)
                         training.wait_for_steps(2, moment)
                         training.check_saves()
-                    # Nobody lives, of whom one was about to finish a checkpoint.
+                    # All workers are killed, rank 0 when it was about to finish a checkpoint.
                     training.check()
                     training.arm("rename", "whole", "hold")
                     moment, step = training.start_again()
@@ -77,7 +77,7 @@ class Survivors(unittest.TestCase):
             for whose in ("0", "1"):
                 held = training.arm("sync", whose, "hold")
                 moment = training.kill_beside(held)
-                training.wait_for_steps(1, moment)  # with the disk as it is
+                training.wait_for_steps(1, moment)  # while the disk hangs
                 training.open_gate()
                 training.wait_for_steps(3, moment)
                 training.close_gate()

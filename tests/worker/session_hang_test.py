@@ -34,7 +34,7 @@ class SessionHang(BedTestCase):
         agent = self.start(backend)
         why = self.bed.event("hang_named", rank="1", timeout=30 * SLOW, alive=[agent])["why"]
         self.assertRegex(why, "^no progress in .*; hasn't come to collective [0-9]+, for which rank 0 has waited ")
-        # It may yet go on, and does.
+        # The hung rank may still go on, and does.
         fcntl.flock(self.gate, fcntl.LOCK_UN)
         self.bed.event("hang_over", rank="1", alive=[agent])
 
@@ -50,7 +50,7 @@ class SessionHang(BedTestCase):
         self.named("auto")
 
     def test_over_gloo(self):
-        """Whose ranks poll while they wait: the one that works for nothing isn't at work."""
+        """Gloo's ranks poll while they wait: a rank that only polls doesn't count as busy."""
         self.named("gloo")
 
 

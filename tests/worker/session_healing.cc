@@ -64,7 +64,7 @@ class Moments {
   Fault* Find(const std::string& moment) {
     for (Fault& one : faults_) {
       if (one.generation != session_.context().generation() || one.moment != moment) continue;
-      // Of a transfer: while it runs, the step may be at its beginning or not yet.
+      // A fault of a transfer has step -1: while the transfer runs, the step may have begun or not.
       if (one.step == session_.step() || one.step < 0) return &one;
     }
     return nullptr;

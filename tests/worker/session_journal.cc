@@ -26,7 +26,7 @@ namespace {
 
 using Line = torch::nn::Linear;
 
-// Who writes a line, and when.
+// The part of a line that says which worker writes it, and when.
 std::string Writer(Session& session) {
   const Context& context = session.context();
   return absl::StrFormat(
@@ -55,7 +55,7 @@ torch::Tensor CrossEntropy(const torch::Tensor& logits, const torch::Tensor& tar
   return torch::nn::functional::cross_entropy(logits, targets.select(1, 0));
 }
 
-// As a sampler deals that knows nothing of what was done before this process began.
+// Deals samples as a sampler that knows nothing of what was done before this process began.
 Dataset DealtByRank(Session& session, Dataset data) {
   data.load = [&session, load = data.load, loaded = int64_t{0}](
                   std::vector<int64_t> samples, const at::Generator& generator) mutable {
@@ -140,9 +140,9 @@ void Live(Session& session, const std::string& path) {
   }
 }
 
-// All that draws random numbers or is somewhere else than in parameters, and so could come out
-// otherwise on a worker that is new: dropout, batch norm behind layers with biases (whose gradients
-// are rounding errors, so that one different bit is seen at once), an augmentation, two groups, an
+// Trains with everything that draws random numbers or has state outside of the parameters, and so
+// could differ on a new worker: dropout, batch norm behind layers with biases (their gradients are
+// rounding errors, so that one different bit is seen at once), an augmentation, two groups, an
 // evaluation that draws numbers and keeps the best checkpoint.
 void Bits(Session& session, const std::string& path) {
   constexpr int64_t kLearned = 90;  // the last step of an epoch has half as many as the others

@@ -34,9 +34,9 @@
 //   session_probe odd FILE [OPTION...]      trains a model that has infinite values on purpose.
 //   --data
 //                                           spareN, weightN: once N steps are done, the gradient of
-//                                           the parameter "spare" or "line.weight" has a NaN, of
-//                                           which the loss shows nothing in that step; of spare
-//                                           never. made…: spare is made with a NaN,
+//                                           the parameter "spare" or "line.weight" has a NaN,
+//                                           which doesn't show in that step's loss; that of spare
+//                                           never shows. made…: spare is made with a NaN,
 //                                           and trained without momentum, which would have one too
 //   session_probe heal FILE [OPTION...]     appends lines to FILE itself: "forward GENERATION STEP
 //                                           RANK" after each forward pass; "begun" as samples, of
@@ -52,11 +52,11 @@
 //                                           closed
 //   session_probe live FILE [OPTION...]     appends a JSON line to FILE itself for each step that
 //                                           this process has done: its parameters' digest, with a
-//                                           zero_stage its share's, and who it is; saves after each
-//                                           one with --checkpoint_every 0; "prepare" when it has
-//                                           met the others, "forward" as a generation's first step
-//                                           begins. What befalls it is in FILE.fault (faults.h).
-//                                           SESSION_PROBE_WIDTH: of the model
+//                                           zero_stage its share's, and its rank and pid; saves
+//                                           after each one with --checkpoint_every 0; "prepare"
+//                                           when it has met the others, "forward" as a generation's
+//                                           first step begins. What befalls it is in FILE.fault
+//                                           (faults.h). SESSION_PROBE_WIDTH: of the model
 //   session_probe bits FILE [OPTION...]     classifies points with all that draws random numbers;
 //                                           appends a JSON line to FILE itself for each step;
 //                                           --data own: each process changes samples by itself
@@ -130,7 +130,7 @@ struct Fault {
   }
 };
 
-// A layer in whose backward pass the fault may lie, before its weight's gradient is there.
+// A layer with the fault in its backward pass, before the gradient of its weight is there.
 torch::Tensor Watched(Session& session, const Fault& fault, torch::Tensor y) {
   fault.At(session, "forward");
   y.register_hook([&session, fault](const torch::Tensor& gradient) {
@@ -140,7 +140,7 @@ torch::Tensor Watched(Session& session, const Fault& fault, torch::Tensor y) {
   return y;
 }
 
-// Of the averages of its parameters; 0: there are none.
+// A digest of the averages of its parameters; 0: there are none.
 uint64_t AveragesDigest(Session& session, torch::nn::Module& module) {
   if (session.average() == nullptr) return 0;
   const ddprun::ExponentialMovingAverage::InPlace averaged(*session.average());

@@ -23,7 +23,7 @@ inline torch::Tensor Loss(const torch::Tensor& y, const Batch& batch) {
   return (y - batch.targets).square().mean();
 }
 
-// The same for the same bits.
+// A digest of the module's parameters.
 inline uint64_t Digest(torch::nn::Module& module) {
   std::string bytes;
   for (const torch::Tensor& parameter : module.parameters()) {
@@ -33,7 +33,7 @@ inline uint64_t Digest(torch::nn::Module& module) {
   return std::hash<std::string>()(bytes);
 }
 
-// Of the bits of a rank's share of optimizer and parameters.
+// A digest of the bits of a rank's share of optimizer and parameters.
 inline uint64_t ShareDigest(ZeroOptimizer& zero) {
   std::string bytes;
   const auto add = [&](const torch::Tensor& tensor) {

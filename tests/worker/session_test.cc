@@ -22,7 +22,8 @@ using ::testing::Key;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// 64 points, 4 of each rank's in a pass: 8 steps of 8 in an epoch, of which there are two.
+// 64 points in passes of 4 a rank: with two ranks 8 steps of 8 in an epoch, and there are two
+// epochs.
 TEST_F(SessionTest, EveryBatchIsTrainedOnAndAccumulatedOnesMakeOneStep) {
   const auto plain = RunWell("train");
   EXPECT_EQ(plain.at("batches"), "16");
@@ -48,7 +49,7 @@ TEST_F(SessionTest, ZeroIsOneOptionAndChangesNothingButMemory) {
       }
     }
   }
-  // Twin: another order of the samples ends elsewhere.
+  // Negative control: another order of the samples ends elsewhere.
   const auto plain = RunWell("train");
   const auto other = RunWell("train", {"--seed", "2"});
   EXPECT_GT(std::abs(std::stod(other.at("weight")) - std::stod(plain.at("weight"))), 100 * bound);
@@ -116,7 +117,7 @@ TEST_F(SessionTest, AThrownStatusReachesEveryRankAsAReturnedOneWould) {
   EXPECT_THAT(Message(0), HasSubstr("points.csv is cut short"));
 }
 
-// Nobody's generation ends by that, so that who goes on would wait for nothing.
+// No generation ends by that, so the rank that goes on would wait for nothing.
 TEST_F(SessionTest, WhoLeavesWithStatusZeroIsNamed) {
   const std::pair<const char*, const char*> ways[] = {
       {"break", "rank 1 left the loop after step 2, with status 0, while rank 0 goes on"},
@@ -130,18 +131,18 @@ TEST_F(SessionTest, WhoLeavesWithStatusZeroIsNamed) {
   }
 }
 
-// Its generation ends, so that with survivors the others go on.
+// The rank's generation ends, so that with survivors the others go on.
 TEST_F(SessionTest, WhoExitsWithAnErrorHasNotLeft) {
   Run("fail", {"--no_in_process_restart"});
   EXPECT_EQ(exits_, std::vector<int>({1, 3}));
   EXPECT_THAT(Message(0), testing::Not(HasSubstr("with status 0")));
 }
 
-// 9 samples a step, and one is left for the eighth: two of three ranks, or two of three passes,
-// have none then. It all comes to what one rank does with steps of 9. A mean over 9 may round
-// otherwise in each of its sums and in its three weights: 12 units in the last place of a gradient
-// of at most 16, of which the rate takes a quarter; the update 5 more, of numbers up to 4. Momentum
-// doubles it, over 16 steps.
+// A step takes 9 samples, and the eighth step has one left: two of three ranks, or two of three
+// passes, have none. Each way to divide the samples must give what one rank gives with steps of 9.
+// A mean over 9 may round differently in each of its sums and in its three weights: 12 units in the
+// last place of a gradient of at most 16, times the rate of a quarter; the update 5 more, of
+// numbers up to 4. Momentum doubles the error, over 16 steps.
 TEST_F(SessionTest, EachSampleCountsOnceHoweverItIsDealt) {
   const double bound = 2 * 16 * (12 * 16 / 4 + 5 * 4) * std::ldexp(1.0, -24);
   const auto trained = [this](uint32_t ranks, std::vector<std::string> options) {
@@ -164,7 +165,7 @@ TEST_F(SessionTest, EachSampleCountsOnceHoweverItIsDealt) {
       EXPECT_NEAR(std::stod(dealt.at(name)), std::stod(alone.at(name)), bound) << options[1];
     }
   }
-  // Twin: a step of 8 leaves none over, and ends elsewhere.
+  // Negative control: a step of 8 leaves none over, and ends elsewhere.
   const auto other = trained(1, {"--batch_size", "8"});
   EXPECT_GT(std::abs(std::stod(other.at("weight")) - std::stod(alone.at("weight"))), 10 * bound);
 }
@@ -204,14 +205,14 @@ TEST_F(SessionTest, AStepStaysWhatItIsAtAnyNumberOfWorkers) {
     while (worlds.size() < 3) worlds.push_back(1 + static_cast<uint32_t>(random.Below(4)));
     EXPECT_LE(distance_after(worlds, more), bound) << ::testing::PrintToString(worlds);
   }
-  // Twin: the others would have learned from more, or less.
+  // Negative control: the others would have learned from more, or less.
   EXPECT_GT(distance_after({3, 1, 2}, {"--constant_batch", "worker"}), 10 * bound);
 }
 
-// A weight is at most 4. The average is rounded by 2 u of that for the difference and the product,
-// of which a quarter counts, and by u for the sum, and keeps three quarters of what earlier steps
-// left. With a zero_stage only rank 0 has a share of the two parameters. With fp16 the first steps
-// are left out, until the loss scale is low enough.
+// A weight is at most 4. A step rounds the average by 2 u of that for the difference and the
+// product, times a quarter, and by u for the sum: 1.5 u. It keeps three quarters of what earlier
+// steps left, so 4 times as much in all. With a zero_stage only rank 0 has a share of the two
+// parameters. With fp16 the first steps are left out, until the loss scale is low enough.
 TEST_F(SessionTest, EvaluationsAreOfTheAverageOfTheStepsThatWereDone) {
   const double bound = 4 * 4 * 1.5 * std::ldexp(1.0, -24);
   for (const std::vector<std::string>& more : std::vector<std::vector<std::string>>{
@@ -222,7 +223,7 @@ TEST_F(SessionTest, EvaluationsAreOfTheAverageOfTheStepsThatWereDone) {
     EXPECT_NEAR(std::stod(seen.at("evaluated")), std::stod(seen.at("average")), bound);
     EXPECT_EQ(std::stoi(seen.at("left_out")) > 0, more[1] == "fp16");
   }
-  // Twin: the last weight is another one, and is what is evaluated without an average.
+  // Negative control: the last weight is another one, and is what is evaluated without an average.
   const auto plain = RunWell("average");
   EXPECT_EQ(plain.at("evaluated"), plain.at("weight"));
   EXPECT_GT(std::abs(std::stod(plain.at("evaluated")) - std::stod(plain.at("average"))),
@@ -239,11 +240,12 @@ TEST_F(SessionTest, Bf16ParametersHaveMastersInEachStage) {
   const auto expected = trained({});
   EXPECT_EQ(expected.at("steps"), "16");
   EXPECT_EQ(trained({"--zero_stage", "1"}), expected);
-  // And from a checkpoint of another stage, of whose 8 steps masters have more than parameters.
+  // The same from a checkpoint of another stage, saved after 8 steps, when masters have more bits
+  // than parameters.
   const std::string directory = directory_.File("checkpoints");
   trained({"--zero_stage", "3", "--steps", "8", "--checkpoint_dir", directory});
   EXPECT_EQ(trained({"--zero_stage", "2", "--checkpoint_dir", directory}), expected);
-  // Twin: other steps end elsewhere.
+  // Negative control: other steps end elsewhere.
   EXPECT_NE(trained({"--seed", "2"}).at("parameters"), expected.at("parameters"));
 }
 

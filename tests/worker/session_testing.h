@@ -21,7 +21,7 @@ namespace ddprun::testing {
 // Ranks of session_probe under one agent.
 class SessionTest : public ::testing::Test {
  protected:
-  // Runs the probe; what each rank wrote, by name.
+  // Runs the probe. Returns what each rank wrote, by name.
   std::vector<std::map<std::string, std::string>> Run(const std::string& what,
                                                       const std::vector<std::string>& options = {},
                                                       uint32_t ranks = 2,
@@ -31,7 +31,7 @@ class SessionTest : public ::testing::Test {
     return RunProgram(std::move(command), ranks, of_rank_1);
   }
 
-  // The same of another program, by its name.
+  // Runs another program, given by its name. Returns what each rank wrote, by name.
   std::vector<std::map<std::string, std::string>> RunProgram(std::vector<std::string> command,
                                                              uint32_t ranks,
                                                              const std::string& of_rank_1 = "") {
@@ -61,7 +61,7 @@ class SessionTest : public ::testing::Test {
     return seen;
   }
 
-  // The same, of a training that ends well and is the same on all ranks but for their files.
+  // Runs a training that must end well, and with the same results on both ranks. Returns these.
   std::map<std::string, std::string> RunWell(const std::string& what,
                                              const std::vector<std::string>& options = {}) {
     const auto seen = Run(what, options);
@@ -70,7 +70,7 @@ class SessionTest : public ::testing::Test {
     return seen[0];
   }
 
-  // The steps of the checkpoints in "checkpoints", and options that keep them there.
+  // The steps of the checkpoints in "checkpoints", and options that save and keep them there.
   std::vector<int64_t> SavedSteps() const {
     std::vector<int64_t> steps;
     for (const auto& entry : std::filesystem::directory_iterator(directory_.File("checkpoints"))) {

@@ -102,7 +102,7 @@ TEST_F(ShardCrashTest, WhateverTheDiskDoesAllShardsAreOfOneSaveAndNotOlderThanPr
         Crash(calls, Points(), [this](const auto& left) { return Restore(left); });
     EXPECT_EQ(tally.torn, 0) << stage;
     EXPECT_EQ(tally.lost, 0) << stage;
-    // Of all kinds there were many.
+    // Each kind of result was frequent.
     EXPECT_GT(tally.from_none, Points() / 100) << stage;
     EXPECT_GT(tally.newest, Points() / 100) << stage;
   }
@@ -124,8 +124,8 @@ TEST_F(ShardCrashTest, TwinWithoutASyncOfAnyRanksFilesOrDirectoriesLosesWhatWasP
   }
 }
 
-// As Restore without a look at checksums, in files or their names: of each rank the shard of that
-// step that comes first.
+// Restores without a look at checksums, in files or their names: for each rank the first shard of
+// that step.
 ResumedSave Trusting(const std::string& directory) {
   const std::vector<worker::CheckpointId> ids = *worker::ListCheckpoints(directory);
   for (const worker::CheckpointId& id : ids) {

@@ -66,7 +66,7 @@ TEST_P(CollectivesTest, EveryCollectiveTypeAndReductionGivesWhatItMust) {
   }
 }
 
-// It used to be a broadcast for each rank.
+// An all-gather used to be a broadcast for each rank.
 TEST_F(BackendTest, AnAllGatherIsOneCollectiveBetweenTheHosts) {
   const std::string hosts = "01101";
   std::vector<Process> ranks = Start("count", "hierarchical", hosts);

@@ -34,7 +34,7 @@ TEST_F(SilentFaultsTest, ACheckpointWithANanIsWithheldAndTrainingGoesOn) {
     std::filesystem::remove_all(directory_.File("checkpoints"));
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12", "--data", "spare5"}));
     EXPECT_EQ(SavedSteps(), Saved(stage, {4}));
-    // Nor do shards of it stay.
+    // The shards of a withheld checkpoint don't stay either.
     const int64_t files = *stage == '0' ? 1 : 6;
     EXPECT_EQ(std::distance(std::filesystem::directory_iterator(directory_.File("checkpoints")),
                             std::filesystem::directory_iterator()),
@@ -46,8 +46,8 @@ TEST_F(SilentFaultsTest, ACheckpointWithANanIsWithheldAndTrainingGoesOn) {
                             " isn't written: on rank 0 the parameter 'spare' has a NaN"));
     }
     EXPECT_THAT(Output(1), Not(HasSubstr("isn't written")));
-    // Twin: without it there are all, with a buffer and a parameter that are infinite on purpose;
-    // and all go on from the step before it.
+    // Negative control: without it there are all, with a buffer and a parameter that are infinite
+    // on purpose; and all go on from the step before it.
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12"}));
     EXPECT_THAT(Output(0), HasSubstr("resumed at step 4"));
     EXPECT_EQ(SavedSteps(), Saved(stage, {4, 8, 12}));
@@ -55,7 +55,7 @@ TEST_F(SilentFaultsTest, ACheckpointWithANanIsWithheldAndTrainingGoesOn) {
   }
 }
 
-// It was the newest checkpoint, from which each restart resumed, and failed.
+// A checkpoint with a NaN used to be the newest one: each restart resumed from it, and failed.
 TEST_F(SilentFaultsTest, ANanBehindAFiniteLossEndsOneRunAndNotTheNext) {
   const auto options = Saving({"--steps", "20", "--no_in_process_restart"});
   auto poisoned = options;
@@ -67,7 +67,7 @@ TEST_F(SilentFaultsTest, ANanBehindAFiniteLossEndsOneRunAndNotTheNext) {
   EXPECT_EQ(RunWell("odd", options).at("steps"), "20");
 }
 
-// As earlier versions have published them.
+// Earlier versions have published such checkpoints.
 TEST_F(SilentFaultsTest, ACheckpointWithANanIsPassedOverWhereThereIsAnother) {
   for (const char* stage : {"0", "2"}) {
     std::filesystem::remove_all(directory_.File("checkpoints"));
@@ -80,13 +80,13 @@ TEST_F(SilentFaultsTest, ACheckpointWithANanIsPassedOverWhereThereIsAnother) {
     EXPECT_THAT(Output(0), HasSubstr("-s0000000008.safetensors': the parameter 'spare' has a NaN; "
                                      "trying the one before it"));
     EXPECT_THAT(Output(1), Not(HasSubstr("trying")));
-    // Twin: to the program that has always had it, it is as good as any.
+    // Negative control: to the program that has always had it, it is as good as any.
     std::filesystem::remove_all(directory_.File("checkpoints"));
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "4", "--data", "made"}));
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "8", "--data", "made"}));
     EXPECT_THAT(Output(0), HasSubstr("resumed at step 4"));
     EXPECT_THAT(Output(0), Not(HasSubstr("warning")));
-    // And where there is no other, it is taken.
+    // If there is no other checkpoint, this one is taken.
     RunWell("odd", Saving({"--zero_stage", stage, "--steps", "12"}));
     EXPECT_THAT(Output(0), HasSubstr("there is no better checkpoint in"));
     EXPECT_THAT(Output(0), HasSubstr("resumed at step 8"));
@@ -108,7 +108,7 @@ TEST_F(SilentFaultsTest, ADirectoryOfCheckpointsHasOneJob) {
   command.insert(command.end(), options.begin(), options.end());
   Process first(command, variables, other.File("output"));
   ASSERT_TRUE(first.AwaitStop()) << first.Output();
-  // That of step 8 may be on its way.
+  // The checkpoint of step 8 may still be under way.
   const std::vector<int64_t> before = SavedSteps();
   EXPECT_THAT(before, Contains(4));
   const std::string newest = "resumed at step " + std::to_string(before.back());
@@ -138,12 +138,13 @@ TEST_F(SilentFaultsTest, ADirectoryOfCheckpointsHasOneJob) {
   EXPECT_FALSE(std::filesystem::exists(directory_.File("checkpoints/.writer")));
 }
 
-// Its scale was 1 for thousands of steps: that of a scaler that was off.
+// The run used to keep the scale of the fp32 run's scaler, which was off, for thousands of steps:
+// 1.
 TEST_F(SilentFaultsTest, AnFp32RunThatGoesOnInFp16BeginsWithTheScaleOfANewOne) {
   RunWell("average", Saving({"--steps", "4"}));
   const auto half = RunWell("average", Saving({"--steps", "8", "--mixed_precision", "fp16"}));
   EXPECT_THAT(Output(0), HasSubstr("resumed at step 4"));
-  // Of 65536 the first gradients overflow, and are left out.
+  // With a scale of 65536 the first gradients overflow, and their steps are left out.
   EXPECT_GT(std::stoi(half.at("left_out")), 0);
 }
 
@@ -159,7 +160,8 @@ TEST_F(SilentFaultsTest, AStepOfTheOptimizerBesideStepIsNamed) {
   }
 }
 
-// ZeRO stage 1 leaves the average to others. Who makes one by hand may have other last bits.
+// ZeRO stage 1 expects averaged gradients. A program that averages by hand may have other last
+// bits.
 TEST_F(SilentFaultsTest, GradientsThatNobodyAveragesAreAnError) {
   const auto run = [this](const std::vector<std::string>& words) {
     std::vector<std::string> command = {"checkpoint_probe",      "gloo", directory_.File("none"),
@@ -173,7 +175,7 @@ TEST_F(SilentFaultsTest, GradientsThatNobodyAveragesAreAnError) {
     EXPECT_THAT(Message(rank), HasSubstr("nobody averages the gradients: that "
                                          "of 'tied' differs between the ranks"));
   }
-  // Twins: with a reducer, and without.
+  // Negative controls: with a reducer, and without.
   run({});
   EXPECT_EQ(exits_, std::vector<int>({0, 0})) << Output(0) << Output(1);
   run({"bare", "by_hand"});
@@ -186,7 +188,7 @@ TEST_F(SilentFaultsTest, ASeedThatChangesNothingIsNamed) {
   EXPECT_THAT(Output(0), HasSubstr("warning: --seed 7 doesn't change the order of the samples: the "
                                    "run that goes on began with --seed 1 and"));
   EXPECT_THAT(Output(1), Not(HasSubstr("--seed")));
-  // Twin: the same again.
+  // Negative control: the same again.
   RunWell("train", Saving({"--steps", "12"}));
   EXPECT_THAT(Output(0), Not(HasSubstr("--seed")));
 }

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Workers of a Session are killed under the real launcher; who lives keeps process and state."""
+"""Workers of a Session are killed under the real launcher; the others keep process and state."""
 
 import os
 import random
@@ -54,7 +54,7 @@ class Survivors(unittest.TestCase):
         self.assertEqual([None] * 5, training.warm)
 
     def test_compression_goes_on_with_a_new_worker(self):
-        """Who is new compresses gradients as those do who have trained for longer than compression waits (PowerSgdOptions)."""
+        """A new worker compresses gradients at once: the others have trained for longer than PowerSgdOptions waits."""
         training = survivors.LiveTraining(1, 3, random.Random(SEED), options=OF_COMPRESSION)
         survivors.run(training, 2, first=1002)
 
@@ -75,14 +75,14 @@ class Survivors(unittest.TestCase):
             survivors.run(survivors.LiveTraining(1, 3, random.Random(SEED), options=options), 1)
 
     def test_without_any_option(self):
-        """The launcher's, too: nothing restarts a job, but who is killed from outside is replaced."""
+        """The launcher has no option either: nothing restarts a job, but a worker that is killed from outside is replaced."""
         training = survivors.LiveTraining(2, 2, random.Random(SEED), restarts=None)
         survivors.run(training, KILLS)
         rules = {line["rule"] for line in training.bed.events.find("generation", generation="2")}
         self.assertEqual({"survivors"}, rules)
 
     def test_without_ddprun_the_option_is_named(self):
-        """It has no effect then. Twin: who doesn't give it hears nothing."""
+        """The option has no effect then. Negative control: without it nothing is printed."""
         for options, says in ((["--in_process_restart"], True), ([], False)):
             with tempfile.TemporaryDirectory() as folder:
                 command = [survivors.PROBE, "train", os.path.join(folder, "out"), *options]
@@ -135,7 +135,7 @@ class WhatSteps(unittest.TestCase):
             self.check((2, 1, 1, "a"), (3, 1, 1, "a"), (3, 1, 2, "b"), (2, 1, 3, "c"), (3, 1, 3, "c"), victims=())
 
     def test_more_is_lost_than_one_step(self):
-        with self.assertRaisesRegex(survivors.Wrong, "step 1 was done after the death of who had done step 2"):
+        with self.assertRaisesRegex(survivors.Wrong, "step 1 was done after the death of a worker that had done step 2"):
             survivors.check_loss([{"pid": 1, "generation": 1, "step": 2, "t": 0},
                                   {"pid": 2, "generation": 2, "step": 1, "t": 1}], 1)
 

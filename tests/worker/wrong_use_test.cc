@@ -109,7 +109,7 @@ TEST_F(WrongUseTest, TheVariableTurnsTheCheckOnToo) {
   EXPECT_THAT(Message(1), HasSubstr("rank 0 is at forward pass 14"));
 }
 
-// Twin of both.
+// Negative control of both.
 TEST_F(WrongUseTest, WithoutTheCheckFewerBatchesAreOnlyABrokenConnection) {
   Run("uneven", "unchecked");
   EXPECT_EQ(exits_, std::vector<int>({1, 0}));
@@ -156,7 +156,7 @@ TEST_F(WrongUseTest, ALossThatIsNoNumberIsNamedByRankAndParameterOnEveryRank) {
   EXPECT_THAT(Output(1), HasSubstr("ddprun: worker of rank 1: FAILED_PRECONDITION: " + what));
 }
 
-// It reaches all ranks with the average of the gradients.
+// The NaN reaches all ranks with the average of the gradients.
 TEST_F(WrongUseTest, AGradientThatIsNoNumberIsNamedByParameterOnEveryRank) {
   Run("nan_gradient", "unchecked");
   EXPECT_EQ(exits_, std::vector<int>({1, 1}));
@@ -215,7 +215,7 @@ TEST_F(WrongUseTest, APeerThatStopsIsAPeersErrorAfterTheCollectivesTimeout) {
   Process waiting = start(0);
   const Process stopped = start(1);  // killed by its destructor
   EXPECT_EQ(waiting.Wait(), 1);
-  EXPECT_GE(Clock::now() - begin, std::chrono::seconds(5));  // the twin of all bounds above
+  EXPECT_GE(Clock::now() - begin, std::chrono::seconds(5));  // negative control of all bounds above
   EXPECT_LT(Clock::now() - begin, std::chrono::seconds(15) * Slow());
   EXPECT_THAT(Message(0), StartsWith("PeerError: gloo::"));
   EXPECT_THAT(Message(0), HasSubstr("Timed out waiting 5000ms"));

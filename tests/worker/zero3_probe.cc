@@ -275,7 +275,7 @@ absl::Status UseElsewhere(Context& context, const std::string& path, std::ofstre
   }
   trainer->network->train();
   DDPRUN_RETURN_IF_ERROR(UseWhole(context, *trainer, expected, path, out));
-  // One rank alone has lost its loss; it says so instead of waiting for the other.
+  // Only one rank has lost its loss; it reports that instead of waiting for the other.
   if (context.rank() == 1) {
     const torch::Tensor loss = torch::full({1}, std::numeric_limits<double>::quiet_NaN());
     const absl::Status status = ddprun::CheckLoss(loss, *trainer->network);

@@ -103,7 +103,7 @@ struct Kind {
   bool exact = false;  // SGD without momentum and with rates that are powers of two
   bool unused = false;
   Mistake mistake = Mistake::kNone;
-  bool alone = false;  // the twin: nothing is averaged
+  bool alone = false;  // negative control: nothing is averaged
 };
 
 struct Trainer {
@@ -126,7 +126,7 @@ torch::optim::SGDOptions Sgd(const Kind& kind) {
   return torch::optim::SGDOptions(kSgdRate).momentum(kind.exact ? 0 : 0.9);
 }
 
-// It falls, so that what the program sets must reach the shares.
+// The rate falls, so the values that the program sets must reach the shares.
 double RateOf(const Kind& kind, int step) {
   if (kind.exact) return kSgdRate / (1 << step / 10);
   return (kind.sgd ? kSgdRate : kRate) / (1 + 0.01 * step);
@@ -454,7 +454,7 @@ absl::Status LeaveOut(Trainer& trainer) {
   return absl::InternalError(absl::StrCat("scale ", trainer.scaler.scale()));
 }
 
-// Each on the second rank, or on all.
+// Makes each mistake on the second rank, or on all.
 absl::Status Wrong(Context& context, const std::string& how) {
   const bool odd = context.rank() == 1;
   if (how == "options") {

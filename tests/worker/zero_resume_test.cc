@@ -98,7 +98,7 @@ TEST_P(GoesOnBitByBitTest, AfterARestart) {
   Run({.words = GetParam(), .steps = "12", .result = "resumed"});
   EXPECT_THAT(Output(1), HasSubstr("resumed at 6"));
   EXPECT_TRUE(SameResults("whole", "resumed"));
-  // Twin: the second half does change something.
+  // Negative control: the second half does change something.
   EXPECT_FALSE(SameResults("whole", "half"));
 }
 
@@ -125,7 +125,7 @@ INSTANTIATE_TEST_SUITE_P(Setups, GoesOnBitByBitTest, ::testing::ValuesIn(Setups(
 class NotAddedTest : public CheckpointedStateTest,
                      public ::testing::WithParamInterface<const char*> {};
 
-// The twins of the above: without Add, the same runs end elsewhere.
+// Negative controls of the above: without Add, the same runs end elsewhere.
 TEST_P(NotAddedTest, BeginsAnew) {
   Run({.words = GetParam(), .steps = "12", .result = "whole", .directories = {"others"}});
   Run({.words = GetParam(), .steps = "6", .result = "half"});
@@ -176,7 +176,7 @@ TEST_P(OpenedByPythonTest, HasTheSameLogits) {
   EXPECT_GE(largest, 0);
   EXPECT_LE(largest, bound);
   EXPECT_LT(bound, 1e-2);
-  // Twin: those of three steps before are others.
+  // Negative control: those of three steps before are others.
   EXPECT_GT(differences[1].largest, 10 * bound);
 }
 
@@ -204,7 +204,7 @@ TEST_P(AnotherWorldTest, HasTheSameParametersAndTheSameState) {
   EXPECT_THAT(Output(0), HasSubstr("resumed at 6"));
   EXPECT_TRUE(Same("before", "after", "0"));
   EXPECT_TRUE(Same("before", "after", "state"));
-  // It trains on; twin: then the state differs.
+  // The job trains on; negative control: the state differs then.
   Run({.words = change.after, .steps = "7", .result = "later", .ranks = change.ranks_after});
   EXPECT_FALSE(Same("before", "later", "state"));
 }
@@ -215,7 +215,8 @@ std::vector<Change> Changes() {
       {"whole_3_to_sharded_2", "zero1", 3, "zero2 sharded", 2},
       {"plain_to_sharded_3", "plain", 2, "zero1 sharded", 3},
       {"sharded_3_to_plain_1", "zero2 sharded", 3, "plain", 1},
-      // As many ranks, each of which finds the shard of its number, which isn't its share now.
+      // The same number of ranks: each finds the shard of its number, which isn't its share any
+      // more.
       {"sharded_in_other_buckets", "zero2 sharded small_buckets", 2, "zero2 sharded", 2},
       {"sharded_in_another_stage", "zero1 sharded", 2, "zero2 sharded small_buckets", 2},
       {"sharded_2_to_plain_2", "zero2 sharded", 2, "plain", 2},
@@ -251,7 +252,7 @@ TEST_F(CheckpointedStateTest, ACheckpointThatLacksAShardIsNotTaken) {
   EXPECT_TRUE(SameResults("whole", "again"));
 }
 
-// Its shard may be on a machine that comes back, when others have gone on without it.
+// The missing shard may be on a machine that comes back after the others have gone on without it.
 TEST_F(CheckpointedStateTest, WhatLacksAShardStaysOlderThanWhatCameAfterIt) {
   const std::string words = "zero2 sharded small_buckets";
   Run({.words = words, .steps = "3", .result = "first"});
@@ -301,7 +302,7 @@ TEST_F(CheckpointedStateTest, IncompleteCheckpointsDontCountAmongThoseThatStay) 
   const std::vector<std::filesystem::path> newest = Files("checkpoints", "s0000000009-r00001");
   ASSERT_EQ(newest.size(), 1U);
   std::filesystem::resize_file(newest[0], std::filesystem::file_size(newest[0]) / 2);
-  // Of a writer that was killed between its shards and their checkpoint.
+  // Shards of a writer that was killed between its shards and their checkpoint.
   for (const char* shard : {"-r00000-of-00002", "-r00001-of-00002"}) {
     const std::string name = Files("checkpoints", std::string("s0000000006") + shard)[0].filename();
     std::filesystem::copy(directory_.File("checkpoints") + "/" + name,
@@ -318,7 +319,7 @@ TEST_F(CheckpointedStateTest, IncompleteCheckpointsDontCountAmongThoseThatStay) 
                           CheckpointOf("f000002-g000002-s0000000009"));
   Run({.words = words, .steps = "6", .result = "again"});
   EXPECT_THAT(Output(0), HasSubstr("resumed at 6"));
-  // Another two whole ones, and all older ones go.
+  // After another two whole checkpoints all older ones go.
   Run({.words = words, .steps = "12", .result = "later"});
   EXPECT_EQ(Files("checkpoints", "checkpoint-").size(), 6U);
 }
@@ -350,7 +351,7 @@ INSTANTIATE_TEST_SUITE_P(Setups, BesideTrainingTest,
 TEST_F(CheckpointedStateTest, OldOnesGoWhereTheyAreWrittenBesideTraining) {
   Run({.words = "plain async", .steps = "15", .result = "result"});
   EXPECT_EQ(Files("checkpoints", "checkpoint-").size(), 3U);
-  // Of shards, when all ranks know that the newest has all of its own: at the next one.
+  // Old shards go at the next checkpoint, when all ranks know that the newest one is complete.
   Run({.words = "zero1 sharded async",
        .steps = "15",
        .result = "result",
@@ -358,9 +359,9 @@ TEST_F(CheckpointedStateTest, OldOnesGoWhereTheyAreWrittenBesideTraining) {
   EXPECT_EQ(Files("with_shards", "-r0000").size(), 8U);
 }
 
-// Where a shard isn't written, there is no checkpoint; and who wrote its own learns why.
+// If a shard isn't written, there is no checkpoint, and the rank that wrote its own learns why.
 TEST_F(CheckpointedStateTest, WhatCannotBeWrittenBesideTrainingIsAnErrorAtTheNextOne) {
-  // It isn't there when the run begins, and can't be made later.
+  // The directory isn't there when the run begins, and can't be made later.
   std::filesystem::create_symlink(directory_.File("gone") + "/away", directory_.File("blocked"));
   Run({.words = "zero1 sharded async",
        .steps = "6",
@@ -376,15 +377,15 @@ TEST_F(CheckpointedStateTest, WhatCannotBeWrittenBesideTrainingIsAnErrorAtTheNex
   EXPECT_THAT(Output(0), HasSubstr("the last checkpoint was not written: "));
 }
 
-// A file of 96 MiB, of which the state's 64 are to be in memory; it used to be read and copied
-// first, by each rank.
+// The file has 96 MiB, and only the state's 64 MiB may be in memory; each rank used to read and
+// copy the file first.
 TEST_F(CheckpointedStateTest, ResumingTakesNoMoreMemoryThanWhatIsResumed) {
   Run({.words = "plain big", .steps = "3", .result = "before"});
   EXPECT_GT(std::filesystem::file_size(Files("checkpoints", "checkpoint-").front()), 96U << 20);
   Run({.words = "plain big tight", .steps = "3", .result = "after"});
   EXPECT_THAT(Output(0), HasSubstr("resumed at 3"));
   EXPECT_TRUE(Same("before", "after", "state"));
-  // Twin: the limit is one.
+  // Negative control: the limit is one.
   Run({.words = "plain big too_tight", .steps = "3", .result = "never"}, /*succeeds=*/false);
 }
 

@@ -42,7 +42,7 @@ double BoundOf(const std::string& way, double largest, uint32_t ranks) {
 class ZeroTrainingTest : public ZeroTest,
                          public ::testing::WithParamInterface<std::tuple<const char*, uint32_t>> {
  protected:
-  // For who asks how much of the bound is used: --gtest_output=json.
+  // Records how much of the bound is used, for --gtest_output=json.
   static void Notify(const std::string& name, double difference, double bound) {
     std::ostringstream text;
     text << difference << " of " << bound;
@@ -57,7 +57,7 @@ TEST_P(ZeroTrainingTest, EndsWhereDdpWithTheFusedOptimizerDoes) {
   const bool all = ranks == 2 && (backend == std::string("shm") || TestsWhole());
   const Figures figures = Run({"train", backend, all ? "all" : "few"}, ranks);
   int compared = 0;
-  int mistakes = 0;  // the twins
+  int mistakes = 0;  // negative controls
   for (const auto& [name, largest] : figures) {
     if (!name.starts_with("largest")) continue;
     const std::string way = name.substr(std::strlen("largest"));
@@ -78,7 +78,7 @@ TEST_P(ZeroTrainingTest, EndsWhereDdpWithTheFusedOptimizerDoes) {
   }
   EXPECT_EQ(compared, all ? 38 : 18);
   EXPECT_EQ(mistakes, 4);
-  // Both stages move the same elements with the same kernel: offloading changes nothing.
+  // With and without offloading the same kernel moves the same elements: the figures are the same.
   EXPECT_EQ(figures.at("zero2"), figures.at("zero2_offload"));
   EXPECT_EQ(figures.at("zero3"), figures.at("zero3_offload"));
   for (const auto& [name, value] : figures) {
@@ -163,7 +163,7 @@ TEST_F(ZeroTest, BucketsLeaveWhileTheBackwardPassGoesOn) {
   // The last one waits for the first layer.
   EXPECT_EQ(figures.at("sent_before_the_end"), figures.at("buckets") - 1);
   EXPECT_EQ(figures.at("sent"), figures.at("buckets"));
-  // Twin: where nothing is to be averaged, none leaves.
+  // Negative control: where nothing is to be averaged, none leaves.
   EXPECT_EQ(figures.at("sent_in_no_sync"), 0);
 }
 
@@ -185,7 +185,7 @@ TEST_F(ZeroTest, ANanInOneRanksShareIsNamedOnAllRanks) {
   EXPECT_EQ(Message(0), Message(1));
 }
 
-// The twin of the above: with a GradScaler it is no error.
+// Negative control of the above: with a GradScaler it is no error.
 TEST_F(ZeroTest, AnOverflowInOneRanksShareIsLeftOutByAll) { Run({"wrong", "gloo", "overflow"}, 2); }
 
 TEST_F(ZeroTest, ClippingPastTheSharesIsRefused) {

@@ -1,4 +1,4 @@
-// A trunk that stays as it is, and a head that learns.
+// A frozen trunk, and a head that learns.
 // EXPECT: equal
 #include <ddprun/session.h>
 #include <torch/torch.h>

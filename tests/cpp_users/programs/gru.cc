@@ -1,4 +1,4 @@
-// A GRU, whose forward() of LibTorch returns a tuple: the program's own takes what it needs.
+// A GRU: LibTorch's forward() returns a tuple, and the program's own takes the output from it.
 // EXPECT: equal within 1e-4
 #include <ddprun/session.h>
 #include <torch/torch.h>

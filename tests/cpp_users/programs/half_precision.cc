@@ -1,4 +1,4 @@
-// Parameters in bf16, products in bf16: equal as far as eight bits tell.
+// Parameters in bf16, products in bf16: equal up to the rounding of eight bits.
 // EXPECT: equal within 0.05
 #include <ddprun/session.h>
 #include <torch/torch.h>

@@ -1,4 +1,4 @@
-// A sample of which the loss is infinite, then not a number.
+// A sample's loss is infinite, and NaN later.
 // EXPECT: worker of rank [01]: .*the loss is -?(inf|nan); all parameters are finite: look
 // EXPECT: at the batch and at the loss function
 #include <ddprun/session.h>

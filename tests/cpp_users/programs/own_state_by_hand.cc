@@ -1,4 +1,4 @@
-// Samples from an ElasticSampler, whose place in the data is own state in the checkpoints.
+// Samples from an ElasticSampler; the program saves the sampler's position as own state.
 // EXPECT: equal within 1e-4
 // RUN: %out
 #include <ddprun/checkpointed_state.h>

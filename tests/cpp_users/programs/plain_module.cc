@@ -1,4 +1,4 @@
-// Calls the module itself, whose gradients nobody would average.
+// Calls the module itself instead of the prepared one: its gradients wouldn't be averaged.
 // EXPECT: worker of rank [01]: .*Backward\(\) of a loss that the session's model had no
 // EXPECT: call what Prepare\(\) returned instead of the module
 #include <ddprun/session.h>

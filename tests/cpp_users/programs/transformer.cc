@@ -1,4 +1,4 @@
-// An encoder over sequences of words, whose first word is to be found again at the end.
+// An encoder over sequences of words; it must repeat the first word at the end.
 // EXPECT: equal within 1e-4
 #include <ddprun/session.h>
 #include <torch/torch.h>

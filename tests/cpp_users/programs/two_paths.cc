@@ -1,4 +1,4 @@
-// A model of which a step uses one path or the other: some parameters get no gradient.
+// Each step uses one path of the model or the other: some parameters get no gradient.
 // EXPECT: equal
 // OPTIONS: --find_unused_parameters
 #include <ddprun/session.h>

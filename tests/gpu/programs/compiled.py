@@ -61,7 +61,7 @@ def average(model):
 
 
 class Captured:
-    """function(), of tensors that stay, as a CUDA graph, which calls it a few times first; on the CPU as it is."""
+    """function() as a CUDA graph, after a few warm-up calls; its tensors stay in place. On the CPU, the plain function."""
 
     def __init__(self, function):
         self.function, self.graph, self.result = function, None, None

@@ -8,9 +8,9 @@ import time
 
 import torch
 
-MEMORY = ("CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 79.65 GiB of which 7.12 GiB is free. "
-          "Including non-PyTorch memory, this process has 72.51 GiB memory in use. Of the allocated memory 72.00 GiB is "
-          "allocated by PyTorch, and 2.00 MiB is reserved by PyTorch but unallocated.")
+MEMORY = ("CUDA out of memory. Tried to allocate 8.00 GiB. GPU 0 has a total capacity of 79.65 GiB of "
+          "which 7.12 GiB is free. Including non-PyTorch memory, this process has 72.51 GiB memory in use. "
+          "Of the allocated memory 72.00 GiB is allocated by PyTorch, and 2.00 MiB is reserved by PyTorch but unallocated.")
 ASSERT = ("CUDA error: device-side assert triggered\nCUDA kernel errors might be asynchronously reported at some other API call, "
           "so the stacktrace below might be incorrect.")
 

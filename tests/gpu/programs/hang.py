@@ -1,4 +1,4 @@
-"""DDP in steps of 20 ms; before step --at the rank --who does something that holds up the others, as --how says. With SIGUSR1
+"""DDP in steps of 20 ms; before step --at one rank does something that holds up the others, as --how says. With SIGUSR1
 those that can go on do so, and the job ends well.
 
 sleep: it comes to no collective. kernel: it waits for one long kernel of the GPU, as CUDA does it by itself: in a busy loop;
@@ -25,7 +25,7 @@ TRIAL = 20_000_000  # cycles, about 12 ms
 
 
 def cycles_of(seconds):
-    """Of torch.cuda._sleep. Others use the GPU, too, which only makes a trial longer."""
+    """The cycles of torch.cuda._sleep that take so long. Other processes use the GPU, too, which only makes a trial longer."""
     took = []
     for _ in range(5):
         began = time.monotonic()

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """Stands for nvidia-smi where there is none, as far as checks ask it (gpu_bed.py): the GPUs of the file FAKE_NVML_GPUS
-(tests/support/fake_nvml.cc). Each process that runs and whose pid is in the file FAKE_SMI_PIDS has 500 MiB of the first."""
+(tests/support/fake_nvml.cc). Each running process with a pid in the file FAKE_SMI_PIDS has 500 MiB of the first."""
 
 import os
 import sys

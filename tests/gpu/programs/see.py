@@ -11,7 +11,7 @@ NO_DEVICE = 100  # CUDA_ERROR_NO_DEVICE
 
 
 def uuids_of_the_driver():
-    """Without torch, in a tenth of its time; None where there is no driver."""
+    """Asks the driver without torch, in a tenth of the time; None if there is no driver."""
     try:
         cuda = ctypes.CDLL("libcuda.so.1")
     except OSError:

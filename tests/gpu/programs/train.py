@@ -17,7 +17,7 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from held import had_cuda  # noqa: E402
 
 IMPORTED = time.monotonic()
-LARGE = 4096  # of whose product a GPU has 1 to 5 ms
+LARGE = 4096  # a product of two such matrices takes a GPU 1 to 5 ms
 
 
 def parse_arguments():

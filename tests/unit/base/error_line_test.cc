@@ -32,7 +32,7 @@ TEST(ErrorLine, ATracebackThatEndedNothing) {
             "ValueError: bad");
 }
 
-// As torch.distributed prints it once there is a process group.
+// The lines are those of torch.distributed once there is a process group.
 TEST(ErrorLine, WithTheRankBeforeEachLine) {
   EXPECT_EQ(ErrorLine("[rank1]: Traceback (most recent call last):\n[rank1]:   File \"t.py\", line "
                       "5, in <module>\n[rank1]: ValueError: bad batch\n[rank1]: more of it\n"),
@@ -55,7 +55,7 @@ TEST(ErrorLine, WithoutATraceback) {
             "/usr/bin/python3: No module named nosuch");
 }
 
-// Twins: what no line of these kinds says isn't guessed.
+// Negative controls: what no line of these kinds says isn't guessed.
 TEST(ErrorLine, OtherWords) {
   EXPECT_EQ(ErrorLine(""), "");
   EXPECT_EQ(ErrorLine("epoch 1\nsaved\n"), "");

@@ -200,7 +200,7 @@ using Forker = pid_t (*)();
 
 class LaterFork : public testing::TestWithParam<Forker> {};
 
-// In a thread of its own, whose id isn't the process's. What the child finds is its exit status.
+// Forks in a thread: its id isn't the process's. The child's exit status is what it finds.
 int ForkInThread(Forker forker) {
   int status = -1;
   std::thread([&] {
@@ -264,7 +264,7 @@ class LaterCondWait : public testing::TestWithParam<Waiter> {
   pthread_mutex_t mutex_ = PTHREAD_MUTEX_INITIALIZER;
 };
 
-// Both clocks are years apart, so that a clock that is ignored would end the wait at once, or
+// The two clocks are years apart, so that a clock that is ignored would end the wait at once, or
 // never.
 TEST_P(LaterCondWait, EndsAtTheDeadlineByItsClock) {
   for (const clockid_t clock : {CLOCK_MONOTONIC, CLOCK_REALTIME}) {
@@ -317,7 +317,7 @@ TEST_P(LaterCondWait, RefusesOddClocksAndTimes) {
 INSTANTIATE_TEST_SUITE_P(All, LaterCondWait,
                          testing::Values(&pthread_cond_clockwait, &CondClockWait));
 
-// As after somebody has set the time of day: a wait is over after a second, though it isn't due.
+// After somebody has set the time of day, a wait is over after a second, though it isn't due.
 TEST(LaterCondWaitBound, LooksAtTheClockOnceASecond) {
   pthread_cond_t condition = PTHREAD_COND_INITIALIZER;
   std::mutex mutex;

@@ -86,7 +86,7 @@ TEST(AdvisorTest, EveryRuleKnowsItsMessages) {
   EXPECT_EQ(seen, std::set<std::string>(names.begin(), names.end()));
 }
 
-// The twin: what a rule says is said by that rule alone.
+// Negative control: what a rule says is said by that rule alone.
 TEST(AdvisorTest, WithoutARuleItsAdviceIsGone) {
   std::string last;
   for (const Message& message : Messages()) {

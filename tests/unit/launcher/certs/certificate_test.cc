@@ -67,7 +67,7 @@ TEST_F(CertificateTest, EachFileIsNamedByWhatIsWrongWithIt) {
 TEST_F(CertificateTest, OnlyACaSigns) {
   EXPECT_FALSE(MakeNode({.certificate = ca_.certificate, .key = node_.key}, 1).ok());
   EXPECT_FALSE(MakeNode({.certificate = "x", .key = "y"}, 1).ok());
-  // It has no right to, and so what it signs is nobody's.
+  // A node's certificate has no right to sign, so the one that it signs isn't accepted.
   const KeyPair child = *MakeNode(node_, 1);
   EXPECT_THAT(Wrong({ca_.certificate, child.certificate + node_.certificate, child.key}),
               HasSubstr("is not signed by the CA"));

@@ -82,7 +82,7 @@ class FakeHost : public Host {
     const auto found = paths.find(path);
     return found == paths.end() ? PathKind::kMissing : found->second;
   }
-  // Of the folder that it is in alone.
+  // Only the names in the folder itself.
   std::vector<std::string> NamesIn(const std::string& folder) const override {
     std::vector<std::string> names;
     for (const auto& [path, kind] : paths) {
@@ -151,7 +151,7 @@ inline CommandLine Parse(const std::vector<std::string>& arguments, const Variab
       host);
 }
 
-// Words without blanks in them: "--nnodes 2 train.py".
+// Splits a line of words without blanks in them: "--nnodes 2 train.py".
 inline std::vector<std::string> Words(const std::string& line) {
   return absl::StrSplit(line, ' ', absl::SkipEmpty());
 }
@@ -168,7 +168,7 @@ inline LaunchPlan PlanOf(const std::string& line, const Variables& variables = {
   return PlanOf(Parse(Words(line), variables, host));
 }
 
-// The exit that a command line comes to; status -1 when there is none.
+// Returns the exit of a command line; status -1 when it has none.
 inline ExitNow ExitOf(const CommandLine& parsed) {
   const auto* exit = std::get_if<ExitNow>(&parsed.command);
   return exit == nullptr ? ExitNow{.status = -1, .text = "there is a plan"} : *exit;

@@ -115,7 +115,8 @@ TEST(HelpAll, EveryValueOptionSaysDefaultAndVariable) {
   EXPECT_GE(values, 38U);
 }
 
-// Of the target's text, of the option's own text where that can't say it, and of neither.
+// The default is taken from the target's text, from the option's own text if that can't say it, or
+// from neither.
 TEST(Help, SaysTheDefaultOnce) {
   Argument lease{.text = "7"};
   Argument folder;

@@ -30,7 +30,7 @@ std::map<std::string, std::string> VariablesOf(const std::string& text) {
   return {plan.extra_environment.begin(), plan.extra_environment.end()};
 }
 
-// As accelerate 1.15 writes it for one machine with two GPUs.
+// The file that accelerate 1.15 writes for one machine with two GPUs.
 constexpr char kTwoGpus[] = R"(compute_environment: LOCAL_MACHINE
 debug: false
 distributed_type: MULTI_GPU
@@ -195,7 +195,7 @@ TEST(Accelerate, WhatAccelerateLeavesOutIsAWarning) {
   }
 }
 
-// As CONFIG.md says, the line wins; so does Slurm's number of tasks.
+// The command line wins (CONFIG.md); so does Slurm's number of tasks.
 TEST(Accelerate, TheNumberOfWorkersMayBeGivenElsewhere) {
   const std::string none = "distributed_type: MULTI_GPU\n";
   EXPECT_EQ(PlanOf(ParseAccelerate(none, "--nproc_per_node 2 train.py")).worker_count, 2U);

@@ -57,7 +57,7 @@ TEST(ConfigFile, HoldsTheScript) {
   const std::string text = "script: train.py\nargs: [--lr, 0.1, 'a b', \"\"]\n";
   EXPECT_THAT(PlanOf(ParseFile(text, "")).argv,
               ElementsAre("/usr/bin/python3", "-u", "train.py", "--lr", "0.1", "a b", ""));
-  // One on the command line is another job; the file's arguments are not its.
+  // A script on the command line is another job: the file's arguments aren't for it.
   EXPECT_THAT(PlanOf(ParseFile(text, "app x")).argv,
               ElementsAre("/usr/bin/python3", "-u", "app", "x"));
 }

@@ -158,7 +158,7 @@ TEST(ConvertAccelerate, BecomesAFileOfOurs) {
   EXPECT_THAT(file.text, HasSubstr("\nnproc_per_node: 4\n"));
   EXPECT_THAT(file.text, HasSubstr("\nrdzv_endpoint: \"host0:29500\"\n"));
   EXPECT_THAT(file.told, Contains("before ddprun: export ACCELERATE_MIXED_PRECISION=bf16"));
-  // It is what --config reads.
+  // --config reads the file.
   FakeHost host = HostWith("job.yaml", file.text);
   EXPECT_EQ(PlanOf("--config job.yaml train.py", {}, host).worker_count, 4);
   const FakeHost bad = HostWith("acc.yaml", yaml + "of_tomorrow: 1\n");

@@ -192,7 +192,7 @@ TEST(CountedHistoryTest, AnHourWithoutAFalseAlarm) {
   }
 }
 
-// Much longer ones than ever before, too: who works is given time.
+// Even if the evaluation is much longer than any before: a rank that works is given time.
 TEST(CountedHistoryTest, ALongEvaluationOfOneRankIsNoHang) {
   for (const Deed deed : {Deed::kEvaluates, Deed::kSaves, Deed::kUploads, Deed::kNative}) {
     for (uint64_t seed = 1; seed <= kCountedSeeds; ++seed) {
@@ -222,7 +222,8 @@ TEST(CountedHistoryTest, AHungRankIsNamedWithinTenStepsAndFiveSeconds) {
       history.Does(rank, deed, absl::Minutes(9));
       ASSERT_TRUE(history.found()) << Story(seed, history);
       EXPECT_EQ(history.found()->guilty, std::vector<uint32_t>{rank});
-      // Of steps that are longer than a second it is twelve. A tenth: the median is known to 9 %.
+      // With steps longer than a second the limit is twelve steps. A tenth more: the median is
+      // known to 9 %.
       const absl::Duration step = history.step_time() * 1.2;
       EXPECT_LE(history.found()->after, std::max(10 * step + absl::Seconds(5), 13 * step))
           << Story(seed, history);

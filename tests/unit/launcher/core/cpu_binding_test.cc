@@ -85,7 +85,7 @@ TEST(NumaBinding, ExclusiveGivesTheFirstGpusTheRemainder) {
   const CpuTopology topology = Machine(1, 1, 1, 8, 2);
   EXPECT_THAT(Numa(NumaBinding::kExclusive, topology, {0, 0, 0}, 3),
               ElementsAre("0-2,8-10", "3-5,11-13", "6-7,14-15"));
-  // All GPUs that are seen count, whether a worker has them or not.
+  // All visible GPUs count, whether a worker has them or not.
   EXPECT_THAT(Numa(NumaBinding::kExclusive, topology, {0, 0, 0}, 1), ElementsAre("0-2,8-10"));
   EXPECT_THAT(Numa(NumaBinding::kExclusive, topology, {0, 0, 0, 0, 0, 0, 0, 0, 0}, 1),
               ElementsAre(HasSubstr("only 8 physical cores at NUMA node 0 for its 9 GPUs")));

@@ -84,7 +84,7 @@ TEST(FullDiskFactTest, NamesWhatIsFull) {
 TEST(MemoryFactTest, SaysWhetherTheKillerWasAtWork) {
   const Death killed{.signal = SIGKILL};
   EXPECT_EQ(MemoryFact({.signal = SIGSEGV}, {.cgroup_kills = 1}), "");
-  EXPECT_EQ(MemoryFact(killed, {}), "") << "this kernel tells nothing";
+  EXPECT_EQ(MemoryFact(killed, {}), "") << "this kernel reports nothing";
   EXPECT_EQ(MemoryFact(killed, {.cgroup = "/job",
                                 .cgroup_kills = 1,
                                 .host_kills = 1,

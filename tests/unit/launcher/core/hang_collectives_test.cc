@@ -14,7 +14,7 @@ namespace {
 
 using rendezvous::HangReport;
 
-// Two workers at the top of step 1, of which rank 0 waits in a collective.
+// Two workers at the top of step 1; rank 0 waits in a collective.
 class HangEarlyTest : public ::testing::Test {
  protected:
   HangEarlyTest() {

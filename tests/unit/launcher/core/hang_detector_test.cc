@@ -13,7 +13,7 @@ using rendezvous::Activity;
 using rendezvous::HangReport;
 using ::testing::HasSubstr;
 
-// Two workers, of which a test sets the words and what /proc shows; time goes from look to look.
+// Two workers. A test sets their progress words and what /proc shows; time goes from look to look.
 class HangDetectorTest : public ::testing::Test {
  protected:
   explicit HangDetectorTest(HangSettings settings = {}) : detector_(settings, 2, Instant()) {}
@@ -44,7 +44,7 @@ class HangDetectorTest : public ::testing::Test {
     return reports;
   }
 
-  // Both workers train, until their limits are known.
+  // Lets the workers train until their limits are known.
   void Learn(int steps = 1100, absl::Duration step = absl::Milliseconds(100)) {
     detector_.OnOpened(now_);
     for (int i = 0; i < steps; ++i) {
@@ -176,7 +176,7 @@ TEST_F(HangDetectorTest, WhatMarkedSinceItWasToldStandsNoMore) {
 
 TEST_F(HangDetectorTest, PhasesAreLearnedApart) {
   Learn();
-  for (int i = 0; i < 5; ++i) {  // checkpoints of a minute, of which there are few
+  for (int i = 0; i < 5; ++i) {  // a few checkpoints of a minute
     Mark(0, ProgressPhase::kCheckpoint, step_);
     Mark(1, ProgressPhase::kCheckpoint, step_);
     EXPECT_TRUE(Advance(absl::Seconds(60)).empty());
@@ -271,7 +271,7 @@ TEST_F(HangDetectorTest, ALongerTimeoutOfTheProcessGroupCounts) {
   detector_.OnWitnesses({Witness{.timeout = absl::Minutes(30)}, Witness{}});
   detector_.OnWitnesses({Witness{}, Witness{}});
   EXPECT_EQ(detector_.end_after(0), absl::Minutes(30));
-  EXPECT_EQ(detector_.end_after(1), absl::Minutes(10)) << "the twin";
+  EXPECT_EQ(detector_.end_after(1), absl::Minutes(10)) << "negative control";
 }
 
 TEST_F(HangDetectorTest, WhatAJobHasSurvivedItMaySurviveAgain) {
@@ -403,8 +403,8 @@ TEST_F(HangDetectorTest, WhoTurnsInCirclesIsOverdueSooner) {
   EXPECT_LE(*overdue, absl::Seconds(6));
 }
 
-// On a busy machine who waits for a busy one may come there late, and counts as busy at first. It
-// isn't told as busy and overdue as well: what it does now is looked at before.
+// On a busy machine, a worker that waits for a busy one may get there late, and counts as busy at
+// first. It isn't reported as busy and overdue as well: the detector takes a new sample before.
 TEST_F(HangDetectorTest, WhoWasBusyIsLookedAtAgainBeforeItIsTold) {
   Learn();
   Learn(3, absl::Milliseconds(700));  // the slowest of them decide how far apart samples are
@@ -477,7 +477,8 @@ TEST_F(Unmarked, WhoHasNotStartedIsNotSilent) {
   EXPECT_TRUE(Advance(absl::Seconds(19)).empty());
   EXPECT_FALSE(detector_.any_suspect());
   Start();  // again: nothing
-  EXPECT_FALSE(Advance(absl::Seconds(20)).empty()) << "the twin: from its start on it is watched";
+  EXPECT_FALSE(Advance(absl::Seconds(20)).empty())
+      << "negative control: from its start on it is watched";
 }
 
 TEST_F(Unmarked, WhoMarksIsJudgedByItsMarks) {

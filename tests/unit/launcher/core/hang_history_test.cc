@@ -1,4 +1,4 @@
-// Whole histories of programs, from seeds: who is judged to hang, and when.
+// Whole histories of programs, from seeds: which workers are judged to hang, and when.
 #include <gtest/gtest.h>
 
 #include <algorithm>

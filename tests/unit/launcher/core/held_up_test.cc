@@ -152,7 +152,7 @@ class Machine {
   std::string told;
   std::vector<std::string> records;
   int stopped = 0;  // generations that ended clean
-  int killed = 0;   // whose workers were not let end
+  int killed = 0;   // generations with workers that were killed
   bool exited = false;
   absl::Duration held_up;  // altogether
 

@@ -37,7 +37,8 @@ class Bench {
     return config;
   }
 
-  // Serves every deadline when it is due. The effects are those of the last that had any.
+  // Serves every deadline when it is due. Afterwards `effects_` has those of the last step with
+  // any.
   void Advance(absl::Duration by) {
     const Instant end = now_ + by;
     std::vector<SupervisorEffect> last;
@@ -50,7 +51,7 @@ class Bench {
     effects_ = std::move(last);
   }
 
-  // The agent is stopped, and what is due meanwhile waits.
+  // Stops the agent for that long: deadlines that pass meanwhile wait.
   void HoldUp(absl::Duration by) { now_ = now_ + by; }
 
   void Feed(const SupervisorEvent& event) {

@@ -47,7 +47,7 @@ TEST(TimeBook, StepsThatWereDoneBeforeAreRework) {
   EXPECT_EQ(time.spent[TimeCause::kTraining], BookMs(40));
 }
 
-// They begin with 1 in each generation, and so say nothing of what was done before.
+// Counted steps begin with 1 in each generation, so they don't show which steps were done before.
 TEST(TimeBook, CountedStepsAreTrainingAndNeverRework) {
   TimeBook book(7, BookAt(0));
   book.OnLook(BookAt(100), {.words = {PackProgress(ProgressPhase::kCounted, 1)}});

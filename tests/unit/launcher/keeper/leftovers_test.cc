@@ -72,7 +72,7 @@ TEST_F(LeftoversTest, AServerIsNotWaitedForAsLongAsAnUpload) {
   holding_[kChild] = "port 6006";
   EXPECT_EQ(WhyKill(0, false), "");
   leftovers_.BeginDeadline(At(0), absl::Minutes(10), /*strict=*/false);
-  EXPECT_EQ(WhyKill(1, true, 8), "") << "the twin, which listens nowhere";
+  EXPECT_EQ(WhyKill(1, true, 8), "") << "negative control: it listens nowhere";
   EXPECT_EQ(WhyKill(9), "");
   EXPECT_EQ(WhyKill(10), "was still there");
   EXPECT_EQ(WhyKill(10, true, 8), "");

@@ -107,7 +107,7 @@ TEST(PortProbeTest, NobodyElseCanListenOnAPortThatIsListenedOn) {
   const ReservedPort reserved = *ReservePort(0);
   ASSERT_TRUE(ListenOn(reserved).ok());
   EXPECT_FALSE(Listen(AF_INET, reserved.port, /*reuse=*/true).valid());
-  // Both families, as torch's server binds first.
+  // IPv6 is taken, too: torch's server binds it first.
   EXPECT_FALSE(Listen(AF_INET6, reserved.port, /*reuse=*/true).valid());
   EXPECT_TRUE(absl::IsUnavailable(ReservePort(reserved.port).status()));
 }
@@ -139,7 +139,7 @@ TEST(PortProbeTest, AFreePortIsListenable) {
   for (const char* host : {"127.0.0.1", "0.0.0.0", "localhost"}) {
     EXPECT_TRUE(CheckListenable(host, reserved.port).ok()) << host;
   }
-  // It left nothing behind.
+  // The check left no socket behind.
   EXPECT_TRUE(Listen(AF_INET, reserved.port, true).valid());
 }
 

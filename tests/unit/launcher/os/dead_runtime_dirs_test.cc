@@ -16,7 +16,7 @@ namespace {
 
 class DeadRuntimeDirs : public ::testing::Test {
  protected:
-  // A directory with a socket of that name, and who listens on it.
+  // Makes a directory with a socket of that name. Returns the listener.
   Fd Listen(const std::string& folder, const std::string& name) const {
     std::filesystem::create_directories(tree_.path() + "/" + folder);
     Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC, 0));
@@ -46,7 +46,7 @@ TEST_F(DeadRuntimeDirs, ThoseOfDeadAgentsGo) {
   EXPECT_FALSE(Exists("ddprun_dead02"));
 }
 
-// Twins: each lacks one thing.
+// Negative controls: each lacks one thing.
 TEST_F(DeadRuntimeDirs, WhatElseStays) {
   Listen("other_dead01", "agent.sock");
   tree_.Write("ddprun_start1/marks/0", "it has no socket yet");

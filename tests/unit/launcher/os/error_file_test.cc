@@ -86,7 +86,7 @@ TEST_F(ErrorFileTest, AFifoOrADirectoryDoesNotHoldUs) {
   EXPECT_TRUE(absl::IsInvalidArgument(ReadErrorFile(tree_.path()).status()));
 }
 
-// Valid, and deep enough to overflow the stack of whoever shows it.
+// Valid JSON, deep enough to overflow the stack of a program that shows it.
 TEST_F(ErrorFileTest, DeepNestingIsCut) {
   const std::string deep = std::string(200'000, '[') + std::string(200'000, ']');
   EXPECT_LT(Read("{\"message\": " + deep + "}").message.size(), 1000U);

@@ -42,7 +42,7 @@ TEST_F(FoldersTest, AFileIsTriedAndGone) {
   EXPECT_TRUE(absl::StrContains(status.message(), "/proc")) << status;
 }
 
-// As Python's tempfile has it.
+// The order is that of Python's tempfile.
 TEST_F(FoldersTest, TemporaryOnesInTheirOrder) {
   setenv("TMPDIR", "relative", 1);
   setenv("TEMP", "/temp", 1);

@@ -44,7 +44,7 @@ TEST_F(OwnMemoryTest, IsWhatTheCgroupsLimitLeaves) {
   EXPECT_TRUE(Own().of_cgroup);
   EXPECT_EQ(Own().total, 100U << 10);
   EXPECT_EQ(Own().available, 30U << 10) << "the page cache can go";
-  // Twins: without a limit, and where the machine has less left.
+  // Negative controls: without a limit, and where the machine has less left.
   Cgroup("job", "max\n", 90, 20);
   EXPECT_FALSE(Own().of_cgroup);
   Cgroup("job", absl::StrCat(100 << 10, "\n"), 90, 20);

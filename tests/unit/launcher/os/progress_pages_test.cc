@@ -23,7 +23,7 @@ class ProgressPagesTest : public ::testing::Test {
   ProgressPagesTest() : loop_(*EventLoop::Create()) {
     pages_ = *ProgressPages::Create(loop_.get(), 42, 2, [this] { ++opened_; });
   }
-  // As a worker opens it.
+  // Opens the page as a worker does.
   Fd Open(uint32_t local_rank) { return Fd(open(pages_->path(local_rank).c_str(), O_RDWR)); }
 
   std::unique_ptr<EventLoop> loop_;
@@ -75,7 +75,7 @@ TEST_F(ProgressPagesTest, SaysWhenAPageIsOpened) {
   EXPECT_EQ(opened_, 0);
   const Fd first = Open(0);
   EXPECT_TRUE(LoopUntil(loop_.get(), [this] { return opened_ == 1; }));
-  const Fd again = Open(0);  // told once for each page
+  const Fd again = Open(0);  // reported once for each page
   const Fd second = Open(1);
   EXPECT_TRUE(LoopUntil(loop_.get(), [this] { return opened_ == 2; }));
 }
@@ -95,7 +95,7 @@ TEST_F(ProgressPagesTest, SaysSoOfTheNextGenerationByTheSameDescriptor) {
   const auto next =
       *ProgressPages::Create(loop_.get(), 43, 2, [&] { ++opened; }, pages_.get(), {0});
   EXPECT_EQ(descriptors(), 1);
-  pages_.reset();  // with the page of who wasn't kept
+  pages_.reset();  // with the page of the worker that wasn't kept
   const Fd page(open(next->path(1).c_str(), O_RDWR));
   EXPECT_TRUE(LoopUntil(loop_.get(), [&] { return opened > 0; }));
   EXPECT_EQ(opened, 1);
@@ -149,14 +149,15 @@ TEST_F(ProgressPagesTest, WhatAWorkerSaysOfItselfIsCleanAndFresh) {
   EXPECT_TRUE(TurnsInCircles(witness));
   EXPECT_EQ(witness.place.find('\x1b'), std::string::npos) << witness.place;
   EXPECT_EQ(witness.place.substr(0, 14), "train.py:3 in ");
-  // Who holds the interpreter's lock says nothing any more: what it said before is not believed.
+  // A worker with a busy interpreter lock reports nothing any more: its former report is too old to
+  // be believed.
   witness = pages_->Witnesses(now + absl::Seconds(2), absl::Seconds(1))[1];
   EXPECT_EQ(witness.collectives, 0U);
   EXPECT_FALSE(TurnsInCircles(witness));
-  // But what it said last of all, however long its process takes to end.
+  // The worker's last report is believed, however long its process takes to end.
   put(432, 2);
   EXPECT_EQ(pages_->Witnesses(now + absl::Seconds(60), absl::Seconds(1))[1].collectives, 27U);
-  // A time that is to come is none.
+  // A report from the future is not believed.
   EXPECT_EQ(pages_->Witnesses(now - absl::Seconds(1), absl::Seconds(1))[1].collectives, 0U);
 }
 

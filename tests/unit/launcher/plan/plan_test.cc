@@ -87,7 +87,7 @@ TEST(Refusals, Rendezvous) {
       {"--master-port=http train.py", 2, "is not a whole number"},
       {"--nnodes 2 --master-addr=a/b train.py", 1, "--master-addr 'a/b'"},
       {"--local-addr=a/b train.py", 1, "--local-addr 'a/b'"},
-      // Ranks
+      // Node ranks.
       {"--nnodes 2 --node-rank 2 train.py", 1,
        "--node-rank '2': the nodes of --nnodes '2' are 0 to 1"},
       {"--node-rank 1 train.py", 1, "--node-rank '1'"},
@@ -103,7 +103,7 @@ TEST(Script, OfAnotherInterpreterIsPythonsBusiness) {
 
 TEST(Refusals, TimesAndScripts) {
   const Refused kCases[] = {
-      // Ours
+      // Options that torchrun doesn't have.
       {"--standalone --nnodes 2 train.py", 2, "--standalone is a job of one node"},
       {"--grace=-1 train.py", 1, "--grace '-1': must be from 0 to"},
       {"--grace=inf train.py", 2, "--grace 'inf'"},

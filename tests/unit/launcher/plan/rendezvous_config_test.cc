@@ -1,4 +1,4 @@
-// What --rdzv_conf says, as torchrun reads it, and what etcd is told.
+// What --rdzv_conf says, as torchrun reads it, and the settings for etcd.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 

@@ -46,7 +46,7 @@ TEST(Script, ScriptsThatAShellGivesToPythonAreScripts) {
   }
 }
 
-// Twin: nothing that Python reads.
+// Negative control: nothing that Python reads.
 TEST(Script, ScriptsOfAShellAreNone) {
   FakeHost host;
   for (const char* text :

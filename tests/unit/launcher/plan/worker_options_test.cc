@@ -149,11 +149,11 @@ TEST(WorkerOptions, AnActiveEnvironmentWinsOverThatOfATool) {
   EXPECT_EQ(python({conda}), "/opt/conda/bin/python3");
   EXPECT_EQ(python({{"VIRTUAL_ENV", "/opt/venv"}}), "/opt/venv/bin/python3");
   EXPECT_EQ(python({venv, {"PYTHON_EXEC", "python"}}), "python");
-  // Nothing that runs.
+  // There is no interpreter in /gone.
   EXPECT_EQ(python({{"VIRTUAL_ENV", "/gone"}}), "/opt/venv/bin/python3");
   EXPECT_EQ(python({{"VIRTUAL_ENV", "/gone"}, conda}), "/opt/conda/bin/python3");
   EXPECT_EQ(python({{"VIRTUAL_ENV", ""}}), "/opt/venv/bin/python3");
-  // Of both, the one that was activated last is the first of PATH.
+  // With both set, the one that was activated last is the first of PATH.
   EXPECT_EQ(python({venv, conda}), "/my project/bin/python3");
   host.programs["python3"] = "/opt/conda/bin/python3";
   EXPECT_EQ(python({venv, conda}), "/opt/conda/bin/python3");

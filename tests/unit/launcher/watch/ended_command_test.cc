@@ -75,7 +75,7 @@ TEST(EndedText, WhySuccessCameIsNoNews) {
   EXPECT_THAT(Text(job, StatusDetail::kWide), HasSubstr("worker rank 3"));
 }
 
-// Of clocks that differ, or were set meanwhile.
+// The clocks differ, or were set meanwhile.
 TEST(EndedText, TimesThatCantBeAreNought) {
   EndedJob job = Failed();
   job.ended_ms = absl::ToUnixMillis(kNow + absl::Hours(1));

@@ -130,7 +130,7 @@ TEST(StatusText, ShowsHowWorkersStart) {
   EXPECT_THAT(
       StatusText(reply, "h:1"),
       HasSubstr("\n         warm: none parked (what the script imports was not known yet)\n"));
-  // Of these workers; the next ones would be warm.
+  // The reason is for these workers; the next ones would be warm.
   warm->set_cold_workers(2);
   warm->set_parked_bytes(213 << 20);
   EXPECT_THAT(

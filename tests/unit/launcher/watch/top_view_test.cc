@@ -74,8 +74,8 @@ TEST(TopView, ShowsTheJobAndEveryRank) {
   EXPECT_THAT(lines.back(), StartsWith("q quit   sort by:  r [rank]  b behind"));
 }
 
-// Of the first node each worker has a GPU, of the second they share one, whose driver is silent
-// about how busy it is.
+// On the first node each worker has a GPU; on the second they share one, and its driver doesn't
+// report how busy it is.
 rendezvous::v1::JobStatus WithGpus() {
   rendezvous::v1::JobStatus job = FourRanks();
   const auto add = [&job](int node, uint32_t index, uint64_t used_gib) {
@@ -143,7 +143,7 @@ TEST(TopView, GpusTakeThePlaceOfTheSilenceInANarrowTerminal) {
             "    3  host1       behind           480     20      10 ████████    -    7.0/80.0");
 }
 
-// What is left out are silence, memory and bars; whoever lags is still told.
+// Silence, memory and bars are left out; a rank that lags is still named.
 TEST(TopView, IsOfUseAt60Columns) {
   const auto lines = Lines(WithGpus(), TopOrder::kRank, {.columns = 60, .rows = 24});
   EXPECT_EQ(lines[0], "job job7: running for 1 h 2 min, gen 2, restarts 1 of 3");

@@ -9,7 +9,7 @@ namespace {
 
 constexpr char kHint[] = "; does it speak TLS?";
 
-// Which of them gRPC 1.51 says depends on who is quicker: its own read or write, or the reset.
+// Which text gRPC 1.51 gives depends on which comes first: its own read or write, or the reset.
 TEST(BareReason, HowAConnectionEndsBeforeItIsOneHasTheHint) {
   for (const std::string end :
        {"Socket closed", "Endpoint read failed", "recvmsg:Connection reset by peer",

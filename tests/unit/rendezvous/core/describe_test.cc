@@ -21,7 +21,7 @@ TEST(FailureText, EndsWithTheCause) {
   EXPECT_EQ(FailureText(failure),
             "worker rank 1 on host1 exited with code 1: /logs is full (64.0 KiB)");
   failure.signal = SIGKILL;
-  // Of an exception that it caught.
+  // The traceback is of an exception that the worker caught.
   failure.stderr_tail = "Traceback (most recent call last):\nValueError: once more\n";
   failure.facts = {"memory: the kernel killed 1 process"};
   EXPECT_EQ(FailureText(failure),

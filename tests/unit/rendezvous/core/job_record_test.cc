@@ -55,7 +55,7 @@ TEST_F(RecordTest, AJobComesBackAsItWas) {
   EXPECT_EQ(other.TakeRecord(now), record);
 }
 
-// Whoever has the service now isn't the one that had it: that one went with it.
+// If another agent has the service now, the node that had it was lost together with it.
 TEST_F(RecordTest, TheFormerHostIsKnown) {
   JobRecord record = Kept(kStart);
   record.nodes.push_back({.id = NodeId("host"), .incarnation = Incarnation(6)});
@@ -66,7 +66,7 @@ TEST_F(RecordTest, TheFormerHostIsKnown) {
   EXPECT_EQ(record.vanished, NodeId("host"));
 }
 
-// The time in between counts as far as it is known.
+// The time between two services counts, if it is known.
 TEST_F(RecordTest, TimesGoOn) {
   const Instant now = kStart + absl::Seconds(5);
   JobRecord record = Kept(now);

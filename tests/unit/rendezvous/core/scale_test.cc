@@ -137,7 +137,7 @@ TEST(Scale, ANewcomerThatComesAndGoesDoesNotStopTheOthers) {
   EXPECT_EQ(GenerationsOfAFlappingNewcomer(1000, false), 1U) << "nobody ends for the silent";
 }
 
-// A stranger that knocks for ever doesn't push out of the job's events what matters (R9).
+// An unauthenticated peer that joins again and again doesn't push other events of the job out (R9).
 TEST(Scale, RefusedJoinsAreNotedWithinABound) {
   StateMachine machine(Term(7), "secret");
   size_t notes = 0;
@@ -152,7 +152,7 @@ TEST(Scale, RefusedJoinsAreNotedWithinABound) {
   EXPECT_TRUE(machine.View(Instant()).nodes.empty());
 }
 
-// Nor does a member that breaks the protocol on stream after stream.
+// A member that breaks the protocol on stream after stream doesn't push other events out either.
 TEST(Scale, SoAreBrokenOffStreams) {
   StateMachine machine(Term(7), "");
   size_t refused = 0;

@@ -39,8 +39,8 @@ class JournalTest : public ::testing::Test {
     return journal.ok() ? *std::move(journal) : nullptr;
   }
   absl::Status OpenError() const { return SqliteJournal::Open(loop_.get(), folder_, {}).status(); }
-  // Of a service that finds the file now, as they were written: it counts itself in `life`.
-  // One that is damaged is the error.
+  // Returns the jobs that a service finds in the file now, as they were written: without the life
+  // that it counts for itself. Errors: that of the first damaged record.
   absl::StatusOr<std::vector<KeptJob>> Kept() {
     auto journal = SqliteJournal::Open(loop_.get(), folder_, {});
     if (!journal.ok()) return journal.status();
@@ -70,7 +70,7 @@ class JournalTest : public ::testing::Test {
     return *answer;
   }
 
-  // As the tool sqlite3 would.
+  // Runs SQL on the file, as the tool sqlite3 would.
   void Sql(const std::string& sql) {
     sqlite3* db = nullptr;
     ASSERT_EQ(sqlite3_open(file().c_str(), &db), SQLITE_OK);

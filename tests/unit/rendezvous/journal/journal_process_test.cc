@@ -135,7 +135,7 @@ TEST_F(ProcessTest, WhoeverIsKilledWhileItWritesLeavesAWholeRecord) {
     ASSERT_EQ(kept->size(), 1U);
     const JobRecord& record = kept->at(0).record;
     EXPECT_GE(record.life, told);
-    EXPECT_LE(record.life, told + 1);  // one may be written, and not told
+    EXPECT_LE(record.life, told + 1);  // one may be written, and not confirmed
     EXPECT_EQ(record.nodes[0].settled, record.life);
   }
   EXPECT_NE(idle, 0U);

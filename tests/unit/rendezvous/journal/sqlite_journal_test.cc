@@ -72,7 +72,7 @@ TEST_F(JournalTest, ADamagedRecordCostsNoOtherJobItsOwn) {
   const auto kept = Kept();
   ASSERT_TRUE(kept.ok()) << kept.status();
   EXPECT_EQ(kept->size(), 3U);
-  // Nobody else has its bytes.
+  // Only job b's bytes were set aside.
   Sql("CREATE TABLE proof (n CHECK (n = 1)); INSERT INTO proof SELECT count(*) FROM damaged "
       "WHERE run_id = 'b' AND record = x'00' AND phase = 'running'");
 }
@@ -119,7 +119,7 @@ TEST_F(JournalTest, TheTimeSinceARecordWasMadeIsKnown) {
   EXPECT_GE(kept->at(0).elapsed + (after - before), absl::ZeroDuration());
 }
 
-// Else a service would count the time of a machine that was off, by a clock that began anew.
+// Otherwise a service would count the time of a machine that was off, by a clock that began anew.
 TEST_F(JournalTest, AfterARestartOfTheMachineTheTimeIsNotKnown) {
   {
     auto file = JournalFile::Open(folder_, false);
@@ -143,7 +143,7 @@ TEST_F(JournalTest, AfterARestartOfTheMachineTheTimeIsNotKnown) {
   EXPECT_EQ(kept->at(1).elapsed, absl::ZeroDuration());  // a clock that went back
 }
 
-// As on a file system of a network whose locks hold on one machine alone.
+// Stands for a network file system with locks that hold on one machine only.
 class WithoutLocks : public JournalTest {
  protected:
   std::unique_ptr<SqliteJournal> Take(std::optional<absl::Status>* taken_over) {
@@ -172,7 +172,7 @@ TEST_F(WithoutLocks, WhoIsTakenOverDecidesNothingMore) {
   EXPECT_EQ(Kept()->at(0).record, RunningRecord("job7", 1));
 }
 
-// It comes between what was written and where that would be told.
+// The second service takes the file between a write and its confirmation.
 TEST_F(WithoutLocks, WhoComesDuringAWriteIsSeen) {
   auto first = Take(&first_lost_);
   std::unique_ptr<JournalFile> second;
@@ -237,7 +237,7 @@ TEST_F(JournalTest, ARetractedRecordIsGoneBeforeTheAnswer) {
   EXPECT_EQ(Kept()->at(0).run_id, "other");
 }
 
-// Then the whole file goes: a name is taken away without the disk's answer to what hangs.
+// The whole file is removed: its name is taken away without waiting for the disk.
 TEST_F(JournalTest, AlsoWhileTheDiskHangs) {
   ASSERT_TRUE(Write(Open().get(), "job7", RunningRecord("job7", 1)).ok());  // with patience
   // Enough for the name on a busy machine, which has as long again.

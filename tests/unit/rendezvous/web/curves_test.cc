@@ -51,7 +51,7 @@ TEST(ReadingsOf, TheRankFurthestBackSaysHowFarAJobIs) {
   EXPECT_EQ(readings[0].run_id, "job7");
   EXPECT_EQ(readings[0].steps.step, 40U);
   EXPECT_EQ(readings[0].steps.generation, 2U);
-  EXPECT_EQ(readings[0].steps.at, Instant() + absl::Milliseconds(9500)) << "as its node told";
+  EXPECT_EQ(readings[0].steps.at, Instant() + absl::Milliseconds(9500)) << "as its node reported";
   EXPECT_EQ(readings[0].steps.step_time, absl::Milliseconds(100));
   EXPECT_DOUBLE_EQ(*readings[0].gpu_busy, 0.8) << "lost ones aren't counted";
   EXPECT_EQ(readings[0].loss, std::nullopt);

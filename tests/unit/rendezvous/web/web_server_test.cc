@@ -34,7 +34,7 @@ using ::testing::HasSubstr;
 using ::testing::Not;
 using ::testing::StartsWith;
 
-// Answers when it is told to.
+// Answers when `answer` is notified.
 class SlowService final : public v1::Rendezvous::Service {
  public:
   grpc::Status GetStatus(grpc::ServerContext*, const v1::GetStatusRequest*,
@@ -118,7 +118,7 @@ class WebServerTest : public ::testing::Test {
     return ReadAll(Send(path, headers));
   }
 
-  // As a browser or a monitor asks again.
+  // Asks again and again, as a browser or a monitor does.
   std::string GetUntilAnswered(const std::string& path) {
     std::string answer;
     for (int i = 0; i < 20 && answer.empty(); ++i) answer = Get(path);
@@ -168,8 +168,8 @@ TEST_F(WebServerTest, WithAPasswordOnlyItsHealthIsForEverybody) {
   EXPECT_THAT(Get("/healthz"), StartsWith("HTTP/1.1 200"));
 }
 
-// They say nothing, or one byte now and then. Each makes room when it is a second old; the service,
-// which has the same descriptors, has most of them.
+// The clients of the crowd say nothing, or one byte now and then. Each can be evicted when it is a
+// second old; the service, which has the same descriptors, has most of them.
 TEST_F(WebServerTest, ACrowdKeepsThePageFromNobodyForLong) {
   service_.answer.Notify();
   Start("");
@@ -187,7 +187,7 @@ TEST_F(WebServerTest, TwinWithoutBoundsAllAreKept) {
   EXPECT_EQ(Kept(crowd), crowd.size());
 }
 
-// evhttp ends who is silent for 5 s; not who says a byte in each of them.
+// evhttp ends a client that is silent for 5 s, but not one that sends a byte in each 5 s.
 TEST_F(WebServerTest, ARequestHasAnAge) {
   Start("", WebBounds{.age = absl::Milliseconds(200)});
   const std::vector<Fd> slow = Crowd(1);

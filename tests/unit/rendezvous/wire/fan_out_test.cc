@@ -12,7 +12,8 @@
 #include "rendezvous/wire/convert.h"
 #include "tests/support/sample_messages.h"
 
-// What the service tells a job of many nodes, in bytes on the wire and in messages that are made.
+// What the service sends to a job of many nodes, in bytes on the wire and in messages that are
+// made.
 namespace ddprun::rendezvous {
 namespace {
 
@@ -90,7 +91,7 @@ size_t LongestAssignment(const Sent& sent) {
   return longest;
 }
 
-// Issue 16: 30.9 MB for 4,096 nodes, when each was told of 128 others.
+// Issue 16: 30.9 MB for 4,096 nodes, when each assignment named 128 others.
 TEST(FanOut, AnAssignmentIsNoLongerForManyNodesThanForFew) {
   const Sent few = EndOf(16);
   const Sent many = EndOf(kMany);
@@ -101,7 +102,7 @@ TEST(FanOut, AnAssignmentIsNoLongerForManyNodesThanForFew) {
   EXPECT_LE(LongestAssignment(many), 200U);
 }
 
-// Issue 16: 5.1 GB for 4,096 nodes and 64 long failures, when each was told all.
+// Issue 16: 5.1 GB for 4,096 nodes and 64 long failures, when each node got all of them.
 TEST(FanOut, AVerdictToManyNodesIsMadeTwiceAndBounded) {
   const Sent sent = EndOf(kMany);
   ASSERT_EQ(sent.verdicts.size(), kMany);

@@ -19,7 +19,7 @@ v1::NodeStatus* AddNode(uint32_t step_us, const std::vector<uint64_t>& steps, v1
   return node;
 }
 
-// Of each worker: "behind" or "".
+// Returns "behind" or "" for each worker.
 std::vector<std::string> Lags(v1::JobStatus job) {
   NoteLag(&job);
   std::vector<std::string> lags;

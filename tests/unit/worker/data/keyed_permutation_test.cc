@@ -103,7 +103,7 @@ TEST(KeyedPermutation, OrdersAreThoseOfTheFile) {
   EXPECT_GT(checked, 90);
 }
 
-// Of few samples every order must come, and each as often.
+// With few samples every order must occur, and all equally often.
 TEST(KeyedPermutation, AllOrdersOfAFewAreAsLikely) {
   size_t orders = 1;
   for (uint64_t size = 2; size <= 7; ++size) {

@@ -12,7 +12,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::UnorderedElementsAre;
 
-// As launcher/keeper/parked_process.cc writes it: each string ends in NUL.
+// Writes a request as launcher/keeper/parked_process.cc does: each string ends in NUL.
 std::string Text(const std::vector<std::string>& words) {
   return absl::StrJoin(words, std::string(1, '\0')) + std::string(1, '\0');
 }

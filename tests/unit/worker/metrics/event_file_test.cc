@@ -89,7 +89,7 @@ TEST_F(EventFileTest, HasAScalarForEachValue) {
   EXPECT_EQ(events[2].summary().value(1).simple_value(), -3.0F);
 }
 
-// Also in the same second, and where the clock was set back.
+// The order holds also in the same second, and when the clock was set back.
 TEST_F(EventFileTest, NamesSortInTheOrderOfTheStarts) {
   std::string before;
   for (const int seconds : {0, 0, -100, 5, 0}) {

@@ -132,7 +132,7 @@ TEST_F(OptionTableTest, FileErrorsNameFileLineKeyAndValue) {
   EXPECT_THAT(FileError("seed: [1\n"), HasSubstr("line "));
 }
 
-// Or a mistake would show only when the command line changes.
+// Otherwise a mistake would show only when the command line changes.
 TEST_F(OptionTableTest, FilesAreCheckedWhereTheCommandLineWinsToo) {
   const std::string file = WriteFile("job.yaml", "batch_size: many\n");
   EXPECT_THAT(ErrorOf({"--config", file, "--batch_size", "16"}), HasSubstr("batch_size 'many'"));

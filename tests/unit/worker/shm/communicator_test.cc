@@ -139,7 +139,8 @@ TEST_P(CommunicatorTest, ReduceScattersEachRanksBlock) {
   });
 }
 
-// The last to come finishes without sleeping; who comes early is told that it isn't done.
+// The last rank to come finishes without sleeping; for earlier ranks Try() returns that the call
+// isn't done.
 TEST_P(PeersTest, TryDoesNotWaitForPeers) {
   const uint32_t ranks = GetParam();
   const std::shared_ptr<Segment> segment = MakeSegment(ranks);

@@ -98,7 +98,7 @@ TEST_F(PeerWatchTest, AKilledPeerEndsTheWaitForIt) {
   EXPECT_EQ(WaitFor(child), -SIGKILL);
 }
 
-// Twin: nobody watches, and the wait ends only with its deadline.
+// Negative control: nobody watches, and the wait ends only with its deadline.
 TEST_F(PeerWatchTest, WithoutAWatchADeathGoesUnnoticed) {
   const pid_t child = StartChild(*segment_, 1, pipe_.second.get(), [](const auto&) {
     raise(SIGKILL);

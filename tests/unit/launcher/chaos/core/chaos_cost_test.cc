@@ -21,7 +21,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using Lines = std::vector<TimelineLine>;
 
-// Lines as "ms who event key=value key=value"; an indented line goes on with the last one.
+// Lines as "ms origin event key=value key=value"; an indented line goes on with the last one.
 Lines Read(const std::string& text) {
   Lines lines;
   const std::string joined = absl::StrReplaceAll(text, {{"\n ", " "}});

@@ -201,7 +201,7 @@ TEST(ChaosSchedule, NodesAndServices) {
   }
 }
 
-// Two nodes with the same plan: whoever is drawn, exactly one of them injects.
+// Two nodes with the same plan: whichever node is drawn, exactly one of them injects.
 TEST(ChaosSchedule, NodesAgreeOnARandomVictim) {
   std::vector<bool> hit(4);
   for (uint64_t seed = 0; seed < 100; ++seed) {

@@ -31,7 +31,7 @@ TEST(AgreedStop, AfterAFailureOnlyWhoIsJustBehindGetsThere) {
   stop.Hasten(Time(2.1));
   EXPECT_EQ(stop.Deadline(), Time(2.25)) << "the first failure counts";
   EXPECT_EQ(stop.OnTimer(Time(2.25)), Due::kLook);
-  EXPECT_EQ(stop.Deadline(), Time(9)) << "who saves is spared";
+  EXPECT_EQ(stop.Deadline(), Time(9)) << "workers that save are spared";
 }
 
 TEST(AgreedStop, AFailureAfterTheLookHasAnother) {

@@ -26,7 +26,8 @@ TEST(SupervisorEnding, AVerdictHoldsWhateverWasWaitedForBefore) {
   EXPECT_EQ(bench.exit_->verdict->reason, "x");
 }
 
-// The time of the node, and that to tell of a service that doesn't answer, come together.
+// Two deadlines fall together: the end of the node's time, and the notice that the service doesn't
+// answer.
 TEST(SupervisorEnding, NothingComesAfterExit) {
   SupervisorConfig config = Bench::Config(1);
   config.preemption = {.deadline = absl::Seconds(20), .after = absl::Seconds(21)};

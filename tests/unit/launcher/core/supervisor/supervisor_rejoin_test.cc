@@ -17,7 +17,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::Not;
 
-// Two workers of generation 1, of which `rejoining` can rejoin the next one.
+// Two workers of generation 1; those in `rejoining` can rejoin the next one.
 class SupervisorRejoinTest : public ::testing::Test {
  protected:
   void Run(const std::vector<uint32_t>& rejoining) {
@@ -76,7 +76,7 @@ TEST_F(SupervisorRejoinTest, ASurvivorGoesOn) {
   EXPECT_TRUE(bench_.Sent<rendezvous::WorkersStarted>().has_value());
 }
 
-// The twin: who doesn't ask is signalled, and everybody is started anew.
+// Negative control: a worker that doesn't ask for the end is signaled, and all are started anew.
 TEST_F(SupervisorRejoinTest, TwinAPlainWorkerIsStopped) {
   Run({});
   bench_.End(1, 1, 0, SIGKILL);
@@ -221,7 +221,8 @@ TEST_F(SupervisorRejoinTest, ALostKeeperHasTakenThemWithIt) {
   EXPECT_FALSE(bench_.Effect<SweepGroup>().has_value());
 }
 
-// Its peers are well, for all that is known: a failure as any other ends the generation.
+// As far as is known the worker's peers are well: like any other failure, its end ends the
+// generation.
 TEST_F(SupervisorRejoinTest, WhoLetsGoOfAGenerationThatGoesOnIsKilled) {
   Run({0, 1});
   LetGo(1, 0);

@@ -174,7 +174,7 @@ TEST(SupervisorTest, AWorkerThatFailsWithoutTheServiceShortensTheWait) {
     bench.Advance(absl::Seconds(9.9));
     EXPECT_FALSE(bench.exit_.has_value());
     bench.Advance(absl::Seconds(0.2));
-    EXPECT_EQ(bench.exit_.has_value(), code != 0) << "who is done waits for the others";
+    EXPECT_EQ(bench.exit_.has_value(), code != 0) << "a node that is done waits for the others";
     bench.Advance(absl::Seconds(60));
     EXPECT_TRUE(bench.exit_.has_value());
   }

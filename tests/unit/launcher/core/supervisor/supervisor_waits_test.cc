@@ -19,7 +19,7 @@ SupervisorConfig WithBarrier(absl::Duration timeout) {
   return config;
 }
 
-// Its only worker ends well.
+// Lets the node's only worker end well.
 void Succeed(Bench* bench) {
   bench->Join();
   bench->Assign(1);

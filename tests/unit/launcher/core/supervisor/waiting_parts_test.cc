@@ -1,4 +1,4 @@
-// What a node that waits tells its user, and how long one that is done waits: EndpointHints,
+// What a waiting node prints for its user, and how long a node that is done waits: EndpointHints,
 // StandbyNotice, ExitBarrier.
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
@@ -139,7 +139,7 @@ TEST(EndpointHints, WhyNobodyAnswers) {
   EXPECT_THAT(hints.WhyNobodyAnswers(), EndsWith("on all nodes; advice"));
   EndpointHints told({.text = "host0:1", .hosts_by_address = false}, true);
   told.OnEndpoint({.node_address = "10.0.0.1"});
-  EXPECT_EQ(told.WhyNobodyAnswers(), "") << "who hosts was said";
+  EXPECT_EQ(told.WhyNobodyAnswers(), "") << "the user named the host";
 }
 
 TEST(ExitBarrierPart, ANodeThatNobodyNeedsWaitsForItsTime) {

@@ -101,7 +101,7 @@ TEST(WorkerGroupTest, WhatEndsAfterOurSignalIsNoFailureOfItsOwn) {
   EXPECT_EQ(group.failures()[1].signal, SIGSEGV);
 }
 
-// It told its peers before it ended, and they were sooner.
+// Rank 6 had reported its error to its peers before it ended, and a peer's end was seen first.
 TEST(WorkerGroupTest, WhoIsNamedByAPeerFailedByItselfThoughWeSignalledIt) {
   WorkerGroup group = Running(4);
   WorkerEnd peer = Ended(0, 1, 1);
@@ -111,7 +111,7 @@ TEST(WorkerGroupTest, WhoIsNamedByAPeerFailedByItselfThoughWeSignalledIt) {
   WorkerEnd guilty = Ended(2, 1.1, 0, SIGTERM);  // of rank 6
   guilty.message = "no such file";
   group.OnEnded(At(1.1), guilty);
-  // Twins: one that nobody names, and one that speaks of a peer.
+  // Negative controls: one that nobody names, and one that speaks of a peer.
   WorkerEnd other = Ended(1, 1.1, 1);
   other.message = "no such file";
   group.OnEnded(At(1.1), other);

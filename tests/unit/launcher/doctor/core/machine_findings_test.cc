@@ -135,7 +135,7 @@ TEST(Hostname, LoopbackIsATrap) {
   facts.host = {.name = "host0", .why_not = "can't resolve host 'host0'"};
   EXPECT_THAT(Mend("hostname_unresolved", facts),
               HasSubstr("echo '10.0.0.1 host0' | sudo tee -a /etc/hosts"));
-  // Nobody else could reach this machine anyway.
+  // Without its interface no other machine could reach this one anyway.
   facts.interfaces.erase(facts.interfaces.begin());
   EXPECT_THAT(Ids(facts), IsEmpty());
 }
@@ -153,7 +153,7 @@ TEST(Clock, Unsynchronised) {
   MachineFacts facts = HealthyMachine();
   facts.clock->synchronised = false;
   EXPECT_THAT(Mend("clock_unsynchronised", facts), HasSubstr("timedatectl set-ntp true"));
-  facts.clock.reset();  // not told
+  facts.clock.reset();  // unknown
   EXPECT_THAT(Ids(facts), IsEmpty());
 }
 

@@ -20,7 +20,7 @@ std::vector<Finding> GpuTroubles(const MachineFacts& facts) {
   return findings;
 }
 
-// "id: what | mend | mend" of the only finding.
+// "id: what | fix | fix" of the only finding.
 std::string Only(const MachineFacts& facts) {
   const std::vector<Finding> findings = GpuTroubles(facts);
   if (findings.size() != 1) return absl::StrCat(findings.size(), " findings");

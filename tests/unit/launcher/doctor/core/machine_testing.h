@@ -22,7 +22,7 @@ inline GpuFacts L4() {
           .persistence = true};
 }
 
-// A machine with `gpus` GPUs of one kind, of which there is nothing to say.
+// A machine with `gpus` healthy GPUs of one kind.
 inline MachineFacts HealthyMachine(size_t gpus = 0) {
   MachineFacts facts;
   facts.versions = {.ddprun = "0.1.0",

@@ -26,7 +26,7 @@ TEST(FloodRate, OfAnEvenFloodIsBytesByTime) {
   EXPECT_NEAR(rate.BitsPerSecond(), 80e9, 80e3);
 }
 
-// The twin of bytes by time: 32 MB in 13.2 ms would be 19 Gbit/s, less than half.
+// Bytes by time would fail this: 32 MB in 13.2 ms would be 19 Gbit/s, less than half.
 TEST(FloodRate, AnEndThatWasHeldUpSaysNothingOfTheWay) {
   EXPECT_NEAR(Flood(7, absl::Milliseconds(10)).BitsPerSecond(), 80e9, 80e3);
   EXPECT_NEAR(Flood(0, absl::Milliseconds(10)).BitsPerSecond(), 80e9, 80e3);

@@ -238,7 +238,7 @@ TEST(LinkCheck, AWayWithinOneMachineIsNotSlow) {
   FakeNetwork network(2, 1);
   network.At(0, 1).rate = 9e10;
   network.At(1, 0).rate = 2e9;
-  EXPECT_THAT(Names(network.Troubles()), ElementsAre("slow 1>0"));  // the twin
+  EXPECT_THAT(Names(network.Troubles()), ElementsAre("slow 1>0"));  // negative control
   network.SetAddress(0, "10.0.0.1");
   network.SetAddress(1, "10.0.0.1");
   EXPECT_THAT(Names(network.Troubles()), IsEmpty());
@@ -383,7 +383,7 @@ TEST(LinkCheck, OverrunIsNotLoss) {
   NodeMeasurements fine{.peers = {{.peer = 1, .arrived = kFirstDatagrams}}};
   check.Add({fine, late});
   EXPECT_EQ(check.facts().At({0, 1}).Loss(), 0);
-  // The twin.
+  // Negative control.
   LinkCheck lossy({{.name = "a", .told = true}, {.name = "b", .told = true}});
   lossy.Next({}, absl::Seconds(1));
   late.overrun = 0;
@@ -441,7 +441,8 @@ TEST(LinkCheck, ManyNoisyNetworksAreJudgedRightly) {
     const std::vector<std::string> expected = Spoil(seed, &network);
     const LinkCheck check = network.Check();
     EXPECT_EQ(Names(FindLinkTroubles(check.facts())), expected) << "seed " << seed;
-    // The twin: with the first measurement alone somebody is accused in most healthy networks.
+    // Negative control: with the first measurement alone somebody is accused in most healthy
+    // networks.
     if (seed % 6 != 0) continue;
     NetworkFacts once = check.facts();
     for (LinkFacts& link : once.links) {

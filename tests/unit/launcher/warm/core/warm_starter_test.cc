@@ -25,7 +25,7 @@ struct Name {
   std::string operator()(const Keep&) const { return "keep"; }
   std::string operator()(const Forget&) const { return "forget"; }
   std::string operator()(const WarmNote& note) const { return note.event; }
-  std::string operator()(const NotifyOnce&) const { return "tell"; }
+  std::string operator()(const NotifyOnce&) const { return "notify"; }
 };
 
 class WarmStarterTest : public ::testing::Test {
@@ -113,7 +113,7 @@ TEST_F(WarmStarterTest, TooManyRefusalsEndIt) {
     EXPECT_EQ(Ended(), "park");
   }
   Said("refuse last starts a thread");
-  EXPECT_EQ(Ended(), "warm_off tell");
+  EXPECT_EQ(Ended(), "warm_off notify");
   EXPECT_EQ(starter_.state(), WarmStarter::State::kOff);
   EXPECT_EQ(Patience(), absl::ZeroDuration());
 }
@@ -121,7 +121,7 @@ TEST_F(WarmStarterTest, TooManyRefusalsEndIt) {
 TEST_F(WarmStarterTest, DeathsInARowEndIt) {
   Begin(Modules({"torch"}));
   for (int i = 0; i < WarmStarter::kDeathsMax; ++i) EXPECT_EQ(Ended(), "warm_lost park");
-  EXPECT_EQ(Ended(), "warm_off tell");
+  EXPECT_EQ(Ended(), "warm_off notify");
   EXPECT_EQ(Ended(), "");
 }
 
@@ -138,7 +138,7 @@ TEST_F(WarmStarterTest, AStartThatWorkedForgetsDeaths) {
 
 TEST_F(WarmStarterTest, GivenUpItStaysGivenUp) {
   Begin(Modules({"torch"}));
-  EXPECT_EQ(Done(starter_.GiveUp("no memory")), "warm_off tell unpark");
+  EXPECT_EQ(Done(starter_.GiveUp("no memory")), "warm_off notify unpark");
   EXPECT_EQ(Done(starter_.GiveUp("no memory")), "");
   EXPECT_EQ(Said("ready 5"), "");
   EXPECT_EQ(Ended(), "");
@@ -167,7 +167,7 @@ TEST_F(WarmStarterTest, ItGoesFirstWhenMemoryIsShortAndComesBackWhenWorkersHaveE
   Begin(Modules({"torch"}));
   Said("ready 5 1000");
   EXPECT_EQ(starter_.bytes_held(), 1000U << 10);
-  EXPECT_EQ(Short(), "warm_short tell unpark");
+  EXPECT_EQ(Short(), "warm_short notify unpark");
   EXPECT_EQ(Short(), "");
   EXPECT_EQ(Patience(), absl::ZeroDuration());
   EXPECT_EQ(starter_.bytes_held(), 0U);
@@ -190,14 +190,14 @@ TEST_F(WarmStarterTest, TheNextOneIsParkedWhenTheLastOneIsGone) {
 TEST_F(WarmStarterTest, WhatCouldNotBeParkedForMemoryIsTriedAgain) {
   Begin(Modules({"torch"}));
   starter_.OnNotParked();
-  EXPECT_EQ(Short(), "warm_short tell") << "nothing is there to be ended";
+  EXPECT_EQ(Short(), "warm_short notify") << "nothing is there to be ended";
   EXPECT_EQ(Empty(), "park");
 }
 
 TEST_F(WarmStarterTest, OneThatHoldsMoreThanItMayIsEnded) {
   starter_ = WarmStarter({.bytes_max = 1 << 20});
   Begin(Modules({"torch"}));
-  EXPECT_EQ(Said("ready 5 1025"), "warm_off tell unpark");
+  EXPECT_EQ(Said("ready 5 1025"), "warm_off notify unpark");
   EXPECT_EQ(starter_.WhyCold(),
             "the interpreter that has imported what they import holds 1.0 MiB, and --warm_memory "
             "allows 1.0 MiB");
@@ -230,7 +230,7 @@ TEST_F(WarmStarterTest, AWorkerThatCrashesSoonAfterItsForkIsStartedColdOnce) {
   Begin(Modules({"torch"}));
   Said("ready 5");
   EXPECT_EQ(Done(starter_.OnFirstEnd(/*warm=*/true, /*crashed=*/true, absl::Seconds(2))),
-            "warm_suspected tell");
+            "warm_suspected notify");
   EXPECT_EQ(Patience(), absl::ZeroDuration());
   EXPECT_EQ(Done(starter_.OnFirstEnd(/*warm=*/false, /*crashed=*/true, absl::Seconds(20))), "")
       << "it was not the fork";
@@ -245,7 +245,7 @@ TEST_F(WarmStarterTest, WhereItWasTheForkTheyStayColdAndThatIsKept) {
       << "it was ended, by whatever, before it was as far";
   EXPECT_EQ(Patience(), absl::ZeroDuration());
   EXPECT_EQ(Done(starter_.OnFirstEnd(/*warm=*/false, /*crashed=*/false, WarmStarter::kLong)),
-            "keep warm_off tell unpark");
+            "keep warm_off notify unpark");
   EXPECT_EQ(starter_.learned().unfit,
             "one that was forked crashed soon, and the next one, which was not, did not");
 }
@@ -262,7 +262,7 @@ TEST_F(WarmStarterTest, OtherEndsSayNothingOfTheFork) {
 TEST_F(WarmStarterTest, AnInterpreterThatCanNotBeForkedIsNotTriedAgain) {
   Begin(Modules({"torch"}));
   EXPECT_EQ(Said("cannot a child that used the imported libraries did not come to an end"),
-            "keep warm_off tell unpark");
+            "keep warm_off notify unpark");
 }
 
 // Nobody has asked for warm starts.
@@ -374,7 +374,7 @@ TEST_F(UnaskedTest, WhatIsKnownAgainstItCountsForTheSameInstallation) {
   Learned kept = Kept();
   kept.unfit = "one that was forked crashed soon";
   Begin(kept);
-  EXPECT_EQ(Done(starter_.OnLearned(now_, Modules({"torch"}))), "warm_off tell");
+  EXPECT_EQ(Done(starter_.OnLearned(now_, Modules({"torch"}))), "warm_off notify");
   starter_ = WarmStarter({.unasked = true});
   Begin(kept);
   EXPECT_EQ(Done(starter_.OnKept(now_, kept)), "");
@@ -390,7 +390,7 @@ TEST_F(UnaskedTest, ItGivesUpSooner) {
     EXPECT_EQ(Ended(), "park");
   }
   Said("refuse last starts a thread");
-  EXPECT_EQ(Ended(), "warm_off tell");
+  EXPECT_EQ(Ended(), "warm_off notify");
 }
 
 // The workers' own program, which has nothing to learn but that it can be started ahead.
@@ -421,7 +421,7 @@ TEST_F(ProgramStarterTest, ItsNextJobBeginsWithIt) { EXPECT_EQ(Begin(Program("on
 
 TEST_F(ProgramStarterTest, OneThatCanNotAfterAllIsNotTriedAgain) {
   Begin(Program("one"));
-  EXPECT_EQ(Said("cannot a library of it starts a thread"), "warm_off tell unpark");
+  EXPECT_EQ(Said("cannot a library of it starts a thread"), "warm_off notify unpark");
   EXPECT_EQ(starter_.WhyCold(),
             "their program can't be started ahead: a library of it starts a thread");
   EXPECT_EQ(Ended(), "");
@@ -442,7 +442,7 @@ TEST_F(ProgramStarterTest, ItsDeathsAreBornAndCounted) {
   Begin(Program("one"));
   for (int death = 0; death < WarmStarter::kDeathsMax; ++death)
     EXPECT_EQ(Ended(), "warm_lost park");
-  EXPECT_EQ(Ended(), "warm_off tell");
+  EXPECT_EQ(Ended(), "warm_off notify");
   EXPECT_EQ(starter_.WhyCold(),
             "the program that waits to become workers was killed by SIGKILL 4 times");
 }
@@ -450,7 +450,7 @@ TEST_F(ProgramStarterTest, ItsDeathsAreBornAndCounted) {
 TEST_F(ProgramStarterTest, WhatItMayHoldIsBounded) {
   starter_ = WarmStarter({.bytes_max = 1 << 20, .kind = WarmStarter::Kind::kProgram});
   Begin(Program("one"));
-  EXPECT_EQ(Said("ready 5 1025"), "warm_off tell unpark");
+  EXPECT_EQ(Said("ready 5 1025"), "warm_off notify unpark");
   EXPECT_EQ(starter_.WhyCold(),
             "their program, started ahead, holds 1.0 MiB, and --warm_memory allows 1.0 MiB");
 }

@@ -54,7 +54,7 @@ TEST(FailureList, WhatIsReportedAgainIsCompleted) {
   EXPECT_EQ(reports.list().reported()[0].arrival, Instant::FromNanoseconds(1'000'000));
 }
 
-// The worker that was killed is often told of last: its node was busy.
+// The worker that was killed is often reported last, because its node was busy.
 TEST(FailureList, ALateCauseIsFoundBehindManyConsequences) {
   for (const bool one_node : {false, true}) {
     Reports reports;

@@ -73,7 +73,7 @@ std::vector<Row> BasicRows() {
        {Waits(0, 8), Waits(1, 7), Waits(2, 9)},
        {1},
        "behind the others, and neither computes nor moves data; others are at steps 8 to 9"},
-      {"who is behind is slow, not hung",
+      {"a rank that is behind is slow, not hung",
        {Waits(0, 8), Rank(1, Phase::kTrain, 7, true, kBusy)},
        {},
        ""},
@@ -132,7 +132,7 @@ std::vector<Row> FinerRows() {
         Rank(2, Phase::kNone, 0, false, kStill, "pipe_read")},
        {2},
        "neither"},
-      {"who is done or idle is left out",
+      {"ranks that are done or idle are left out",
        {Waits(0), Rank(1, Phase::kDone, 3, false, kStill),
         Rank(2, Phase::kIdle, 2, false, kStopped)},
        {0},
@@ -162,7 +162,7 @@ std::vector<Row> CollectiveRows() {
        {Begun(Rank(0, Phase::kTrain, 7, true, kBusy), 27), Begun(Waits(1), 26)},
        {1},
        "hasn't come to collective 26"},
-      {"it may yet work",
+      {"it may still work",
        {Begun(Waits(0), 27), Begun(Rank(1, Phase::kTrain, 7, true, kBusy), 26)},
        {},
        ""},
@@ -205,10 +205,10 @@ RankProgress Counted(uint32_t rank, uint64_t collectives, Activity activity = kS
   return progress;
 }
 
-// Of programs that say nothing.
+// Rows of programs that mark nothing: ddprun counts their steps and collectives.
 std::vector<Row> CountedRows() {
   return {
-      {"who has not come to the collective is named, still as it is",
+      {"a rank that hasn't come to the collective is named; it stands still",
        {Counted(0, 27), Counted(1, 26), Counted(2, 27)},
        {1},
        "hasn't come to collective 26, for which 2 ranks have waited 5s; others are at step 7"},
@@ -222,7 +222,10 @@ std::vector<Row> CountedRows() {
        {Counted(0, 27), Counted(1, 26, kBusy, true)},
        {1},
        "for which rank 0 has"},
-      {"one of two may yet work", {Counted(0, 27), Counted(1, 26), Counted(2, 26, kBusy)}, {}, ""},
+      {"one of two may still work",
+       {Counted(0, 27), Counted(1, 26), Counted(2, 26, kBusy)},
+       {},
+       ""},
       {"all wait in the same collective, or outside of all",
        {Counted(0, 27), Counted(1, 27)},
        {},
@@ -254,7 +257,7 @@ TEST(JudgeHangTest, ARankIsNamedByAnotherGroupThanTheDefaultOne) {
   EXPECT_THAT(verdict->evidence,
               HasSubstr("hasn't come to collective 40 of group 1, for which rank 0 has"));
   ranks[1].worker.groups.pop_back();
-  EXPECT_FALSE(JudgeHang(ranks, true).has_value()) << "the twin: a member isn't known";
+  EXPECT_FALSE(JudgeHang(ranks, true).has_value()) << "negative control: a member isn't known";
 }
 
 TEST(JudgeHangTest, RanksThatWaitForOneThatHasLeftAreNamed) {
@@ -262,7 +265,7 @@ TEST(JudgeHangTest, RanksThatWaitForOneThatHasLeftAreNamed) {
   ranks[0].worker.groups = ranks[1].worker.groups = {{"0", 30, 3}};
   ranks[0].worker.inside_group = ranks[1].worker.inside_group = "0";
   ranks[2].worker.groups = {{"0", 29, 3}};
-  EXPECT_FALSE(JudgeHang(ranks, true).has_value()) << "the twin: it may yet come";
+  EXPECT_FALSE(JudgeHang(ranks, true).has_value()) << "negative control: it may still come";
   ranks[2].worker.left = true;
   const std::optional<HangVerdict> verdict = JudgeHang(ranks, true);
   ASSERT_TRUE(verdict.has_value());
@@ -296,7 +299,7 @@ TEST(JudgeHangTest, RanksThatAreAllStoppedHoldUpNobody) {
   EXPECT_TRUE(JudgeHang(ranks, true)->end);
   ranks = {Rank(0, Phase::kTrain, 7, true, kStopped), Waits(1)};
   ranks[0].worker.expired = true;
-  EXPECT_TRUE(JudgeHang(ranks, true)->end) << "the twin: rank 1 waits";
+  EXPECT_TRUE(JudgeHang(ranks, true)->end) << "negative control: rank 1 waits";
   EXPECT_FALSE(JudgeHang(ranks, false)->end) << "not all have answered";
 }
 
@@ -308,7 +311,7 @@ TEST(JudgeHangTest, AnExplicitTimeoutEndsRanksThatAllDoNothing) {
   ASSERT_TRUE(verdict.has_value());
   EXPECT_TRUE(verdict->end);
   ranks[1].worker.idle = false;
-  EXPECT_FALSE(JudgeHang(ranks, true).has_value()) << "the twin: one does something";
+  EXPECT_FALSE(JudgeHang(ranks, true).has_value()) << "negative control: one does something";
 }
 
 TEST(JudgeHangTest, Table) {

@@ -62,7 +62,7 @@ const Scenario kScenarios[] = {
      "worker_failure"},
     {"new steps within the window give none", "max=1 window=1h", "fail3@1m:500 fail3@2m:900",
      "failed", "restarts_spent"},
-    // Pauses.
+    // Pauses between restarts.
     {"the second quick failure waits", "max=9", "fail3@1s fail4@1s", "restart 2/9 500ms",
      "backoff"},
     {"pauses double", "max=9", "fail3@1s fail4@1s fail5@1s fail6@1s", "restart 4/9 2s", "backoff"},

@@ -63,7 +63,7 @@ TEST(CutVerdict, StacksOfTheOthersGoFirstAndOfTheLastFirst) {
   for (size_t i = 8; i < 10; ++i) {
     EXPECT_FALSE(HasTexts(cut.failures[i])) << i;
     EXPECT_TRUE(cut.failures[i].texts_left_out) << i;
-    EXPECT_EQ(cut.failures[i].message, verdict.failures[i].message) << "that is told";
+    EXPECT_EQ(cut.failures[i].message, verdict.failures[i].message) << "the message stays";
   }
 }
 
@@ -121,7 +121,7 @@ TEST(CutVerdict, AnOnlyOneKeepsTheEndOfItsStack) {
   ASSERT_EQ(cut.failures.size(), 1U);
   const WorkerFailure& first = cut.failures[0];
   EXPECT_TRUE(first.texts_left_out);
-  EXPECT_EQ(first.stderr_tail, "") << "the stack tells more";
+  EXPECT_EQ(first.stderr_tail, "") << "the stack says more";
   EXPECT_EQ(first.message, verdict.failures[0].message);
   EXPECT_TRUE(absl::StartsWith(first.traceback, "…t"));
   EXPECT_TRUE(absl::EndsWith(first.traceback, "ENDED"));

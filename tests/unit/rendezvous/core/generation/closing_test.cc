@@ -102,7 +102,7 @@ TEST(Closing, GrowthIsFreeAndALossOfAnotherGenerationIsForgotten) {
   EXPECT_EQ(closing.BrokenInvariant(), "");
 }
 
-// Else somebody who comes and goes could end generations for ever, for nothing.
+// Otherwise a node that comes and goes could end generations for ever.
 TEST(Closing, GrowthForNodesThatAreGoneIsAMembershipChange) {
   Closing closing;
   closing.Open();

@@ -81,7 +81,7 @@ TEST(GenerationRecord, WhatAStopStepSavedIsNotDoneOnceMore) {
   record.StoppedAt(9);
   EXPECT_EQ(record.begun_step(), 8U) << "they did not get there";
   record.StoppedAt(8);
-  EXPECT_EQ(record.begun_step(), 7U) << "step 8 was marked, saved, and is yet to be done";
+  EXPECT_EQ(record.begun_step(), 7U) << "step 8 was marked and saved, and is still to be done";
   EXPECT_DEATH(record.StoppedAt(0), "begin with 1");
 }
 

@@ -51,8 +51,8 @@ TEST_F(StopAgreementTest, WhoHasPassedItMakesItLargerByTwiceAsMuchEachTime) {
   EXPECT_EQ(Both(At(22), At(22)), Action::kCommit);
 }
 
-// One that was below in an earlier round may have passed since; a larger step counts from the
-// highest that was ever seen.
+// A worker that was below the step in an earlier round may have passed it since; a larger step
+// counts from the highest that was ever seen.
 TEST_F(StopAgreementTest, NoRoundTakesAnAnswerToAnotherOne) {
   ASSERT_EQ(Both(At(17), At(16)), Action::kAsk);
   EXPECT_EQ(stop_.Add(now_, 0, 1, At(17)), Action::kNone);

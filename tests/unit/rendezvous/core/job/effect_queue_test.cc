@@ -57,7 +57,7 @@ TEST(EffectQueue, WhatFollowsARecordWaitsForIt) {
   EXPECT_FALSE(queue.writing());
 }
 
-// It is taken after their steps, so it holds what they have decided.
+// The record is taken after the steps, so it holds what they have decided.
 TEST(EffectQueue, OneRecordIsEnoughForAllThatWaitForOne) {
   EffectQueue queue(/*recorded=*/true);
   queue.Add({Persist{}, Fact("a")});
@@ -70,7 +70,7 @@ TEST(EffectQueue, OneRecordIsEnoughForAllThatWaitForOne) {
   EXPECT_EQ(TakeAll(queue), (List{"note b", "note c"}));
 }
 
-// Else a disk that is slower than the lease loses every node.
+// Otherwise a disk that is slower than the lease would lose every node.
 TEST(EffectQueue, ProbesAndWelcomesDoNotWait) {
   EffectQueue queue(/*recorded=*/true);
   queue.Add({Persist{}, Fact("a")});
@@ -89,7 +89,7 @@ TEST(EffectQueue, AlsoWhereTheRecordIsOfTheSameStep) {
   EXPECT_EQ(TakeAll(queue), List{"persist"});
 }
 
-// Who hears of a term that was in no record would be sent away by the next service.
+// An agent that heard of a term which is in no record would be sent away by the next service.
 TEST(EffectQueue, BeforeTheFirstRecordNobodyIsWelcomed) {
   EffectQueue queue;
   EXPECT_EQ(Names(queue.Add({Persist{}, ToStream(1, Welcome{}), ToStream(1, Probe{})})), List());
@@ -102,7 +102,7 @@ TEST(EffectQueue, BeforeTheFirstRecordNobodyIsWelcomed) {
   EXPECT_EQ(Names(queue.Add({ToStream(3, Welcome{})})), List{"welcome 3"});
 }
 
-// Who joined while it was written has waited for a lease already.
+// An agent that joined while the first record was written has waited for a lease already.
 TEST(EffectQueue, NorDoesAnybodyWaitForTheSecondOne) {
   EffectQueue queue;
   queue.Add({Persist{}, ToStream(1, Welcome{}), Fact("a")});

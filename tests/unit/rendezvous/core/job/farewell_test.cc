@@ -175,7 +175,7 @@ TEST_F(AudienceTest, TheServicesNodeThenTheEndpointsThenRankZeros) {
   Add("e").info.hosts_service = true;
   EXPECT_EQ(Reader(), "d") << "one alone, whatever they all say";
   service.stream.reset();
-  EXPECT_EQ(Reader(), "e") << "who isn't here may never be";
+  EXPECT_EQ(Reader(), "e") << "a node that isn't here may never be";
 }
 
 TEST(FarewellDeath, AJobEndsOnceAndByARule) {

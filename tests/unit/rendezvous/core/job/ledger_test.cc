@@ -156,8 +156,8 @@ TEST(LedgerCounts, ANodeThatSpeaksForALostOneTakesNothingBack) {
   EXPECT_EQ(ledger.BrokenInvariant(LedgerAt(1150)), "");
 }
 
-// The record was made when the generation was formed, 100 ms after the job's begin; another
-// machine goes on with it, whose clock says nothing of how long ago that was.
+// The record was made when the generation was formed, 100 ms after the job's begin. Another machine
+// goes on with it; its clock doesn't show how long ago that was.
 TEST(LedgerCounts, ARecoveryGoesOnWhereTheAgentsAre) {
   Ledger former = FormedLedger(2);
   const LedgerRecord record = former.ToRecord(LedgerAt(100));

@@ -12,7 +12,8 @@ TEST(NoteBudget, ABurstThenOneForEachPause) {
   for (uint32_t i = 0; i < NoteBudget::kBurst; ++i) EXPECT_EQ(budget.Take(kStart), 0U) << i;
   EXPECT_EQ(budget.Take(kStart), std::nullopt);
   EXPECT_EQ(budget.Take(kStart + NoteBudget::kEvery - absl::Nanoseconds(1)), std::nullopt);
-  EXPECT_EQ(budget.Take(kStart + NoteBudget::kEvery), 2U) << "the two that were left out are told";
+  EXPECT_EQ(budget.Take(kStart + NoteBudget::kEvery), 2U)
+      << "the two that were left out are counted";
   EXPECT_EQ(budget.Take(kStart + NoteBudget::kEvery), std::nullopt);
   EXPECT_EQ(budget.BrokenInvariant(kStart + NoteBudget::kEvery), "");
 }

@@ -33,7 +33,7 @@ TEST(HearsNobody, WhenAllAreSilentForHalfALease) {
   EXPECT_TRUE(NobodyIsHeardAt(5, {{0}, {2.4}}));
   EXPECT_FALSE(NobodyIsHeardAt(5, {{0}, {2.5}}));
   EXPECT_TRUE(NobodyIsHeardAt(5, {{0}}));
-  EXPECT_FALSE(NobodyIsHeardAt(5, {})) << "who hears nobody must have somebody to hear";
+  EXPECT_FALSE(NobodyIsHeardAt(5, {})) << "without nodes there is nobody to hear";
 }
 
 TEST(HearsNobody, WhoHostsTheServiceProvesNothing) {

@@ -55,7 +55,7 @@ TEST(Node, AClosedStreamBeginsItsGraceAndANewOneEndsIt) {
   node.stream.reset();
   node.MissStream(kNow, kGrace);
   EXPECT_EQ(node.deadline(), kNow + kGrace);
-  EXPECT_FALSE(node.standby.has_value()) << "it is told again on its next stream";
+  EXPECT_FALSE(node.standby.has_value()) << "the next stream gets it again";
   node.stream = StreamKey(2);
   node.Greet(kNow + absl::Seconds(1), kLease);
   EXPECT_EQ(node.deadline(), kNow + absl::Seconds(6));
@@ -143,7 +143,7 @@ TEST(NodeTold, ALostGpuIsNewsOnce) {
   const std::vector<GpuUse> lost = {{.index = 0}, {.index = 1, .lost = true}};
   EXPECT_EQ(told.TakeGpus(kNow, lost), std::vector<uint32_t>{1});
   EXPECT_TRUE(told.TakeGpus(kNow, lost).empty());
-  EXPECT_TRUE(told.TakeGpus(kNow, {}).empty()) << "nothing new is told";
+  EXPECT_TRUE(told.TakeGpus(kNow, {}).empty()) << "nothing new is reported";
   EXPECT_TRUE(told.TakeGpus(kNow, lost).empty());
   EXPECT_TRUE(told.TakeGpus(kNow, {{.index = 1}}).empty());
   EXPECT_EQ(told.TakeGpus(kNow, lost), std::vector<uint32_t>{1}) << "it was back in between";

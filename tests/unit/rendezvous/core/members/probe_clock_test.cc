@@ -59,7 +59,7 @@ TEST(ProbeClock, KeepsFourProbesInEachLeaseWhenNodesCome) {
   ProbeClock clock;
   clock.Wake(Instant(), kLease);
   for (int tick = 0; tick < 20; ++tick) {
-    const absl::Duration lease = clock.pace(kLease).lease;  // of who renews now
+    const absl::Duration lease = clock.pace(kLease).lease;  // for nodes that renew now
     const Instant now = clock.due();
     clock.Tick(now, kLease, 16384);
     EXPECT_LE(clock.due() - now, lease / 4) << tick;

@@ -60,7 +60,8 @@ TEST(CallBudget, ThoseForWhomThereIsNoRoomShare) {
   EXPECT_EQ(answered, CallBudget::kBurst);
   EXPECT_EQ(budget.addresses(), CallBudget::kAddressesMax + 1);
   EXPECT_EQ(budget.BrokenInvariant(), "");
-  EXPECT_EQ(Call(budget, "old7", kStart), CallBudget::kBurst - 1) << "who was there before";
+  EXPECT_EQ(Call(budget, "old7", kStart), CallBudget::kBurst - 1)
+      << "a known address keeps its own";
   EXPECT_TRUE(budget.Take("new", kStart + absl::Hours(1))) << "there is room again";
   EXPECT_EQ(budget.addresses(), 1U);
 }

@@ -25,7 +25,7 @@ class DoorkeeperTest : public ::testing::Test {
     EXPECT_EQ(keeper_.BrokenInvariant(), "");
     return answer;
   }
-  // Who was ended for it; 0 = nobody.
+  // Returns the connection that was evicted for it; 0 = none.
   uint64_t Admit(const std::string& address, Instant now) {
     const Doorkeeper::Answer answer = Accept(address, now);
     EXPECT_TRUE(answer.admitted) << last_;

@@ -33,9 +33,9 @@ using torch::nn::Sequential;
 
 constexpr double kDecay = 0.9;
 constexpr int kSteps = 40;
-// An average is rounded by 2 u when the difference to a parameter is taken, of which a tenth
-// counts, by a fifth of u for its weight and for their product each, and by u in the sum: all are
-// at most 1. What earlier steps left is multiplied by the decay.
+// What one step rounds, for numbers of at most 1: the difference to a parameter by 2 u, and a tenth
+// of that counts; its weight and their product by a fifth of u each; the sum by u. That is 0.2 +
+// 0.2 + 0.2 + 1 = 1.6 u. What earlier steps left is multiplied by the decay.
 constexpr double kBound = 1.6 * testing::kUnit / (1 - kDecay);
 
 // torch.optim.swa_utils.AveragedModel(net, multi_avg_fn=get_ema_multi_avg_fn(0.9)) of PyTorch 2.11
@@ -133,7 +133,8 @@ TEST_P(ExponentialMovingAverageTest, IsTorchs) {
   Training training(*context_, GetParam());
   training.Train(kSteps);
   EXPECT_LE(FarthestFromTorchs(training.Averages()), 2 * kBound);
-  // Twins: another decay, and one that begins with the parameters before the first step.
+  // Negative controls: another decay, and one that begins with the parameters before the first
+  // step.
   Training other(*context_, GetParam(), 0.95);
   other.Train(kSteps);
   EXPECT_GT(FarthestFromTorchs(other.Averages()), 1000 * kBound);

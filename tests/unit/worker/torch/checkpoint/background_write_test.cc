@@ -79,7 +79,7 @@ TEST(BackgroundWrite, WhatItThrowsIsAnError) {
   EXPECT_THAT(write.Finish().message(), HasSubstr("the store is gone"));
 }
 
-// Whoever may not wait for a disk leaves it to a later one to do so.
+// A caller that may not wait for the disk leaves the wait to a later one.
 TEST(BackgroundWrite, IsNotWaitedForWhereToStopIsRequested) {
   std::latch disk(1);
   std::stop_source stop;

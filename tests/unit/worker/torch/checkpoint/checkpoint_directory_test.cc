@@ -146,7 +146,7 @@ TEST_F(CheckpointDirectoryTest, WhoWasCutOffTakesNothingFromALaterGeneration) {
   EXPECT_THAT(
       *ListDirectory(directory_),
       ElementsAre(CheckpointName({1, 1, 20}), ShardName({1, 2, 10}, 0, 2, 7), being_written));
-  // Twin: of its own past it goes.
+  // Negative control: of its own past it goes.
   PruneCheckpoints(directory_, Plan({1, 2, 20}, 1));
   EXPECT_THAT(*ListDirectory(directory_),
               ElementsAre(CheckpointName({1, 1, 20}), ShardName({1, 2, 10}, 0, 2, 7)));
@@ -158,7 +158,7 @@ TEST_F(CheckpointDirectoryTest, TheBestStaysBesideTheLast) {
   PruneCheckpoints(directory_, Plan({1, 1, 60}, 2));
   EXPECT_THAT(*ListCheckpoints(directory_),
               ElementsAre(CheckpointId{1, 1, 60}, CheckpointId{1, 1, 50}, CheckpointId{1, 1, 30}));
-  // Twin: a better one takes its place.
+  // Negative control: a better one takes its place.
   Write({1, 1, 70}, {.score = 0.8});
   PruneCheckpoints(directory_, Plan({1, 1, 70}, 2));
   EXPECT_THAT(*ListCheckpoints(directory_),
@@ -190,7 +190,7 @@ TEST_F(CheckpointDirectoryTest, AShardOfAnotherSaveIsNotMistakenForOnesOwn) {
   EXPECT_TRUE(HasShard(directory_, found, 0) && HasShard(directory_, found, 1));
   const std::string name = ShardName({1, 1, 10}, 0, 2, own);
   EXPECT_EQ((*LoadCheckpointFile(directory_, name))->file.metadata.at("word"), "own");
-  // One that lies under the other's name is found out.
+  // A shard under another shard's name is found out.
   std::filesystem::rename(directory_ + "/" + ShardName({1, 1, 10}, 0, 2, stale),
                           directory_ + "/" + name);
   EXPECT_EQ(LoadCheckpointFile(directory_, name).status().code(), absl::StatusCode::kDataLoss);
@@ -217,7 +217,7 @@ TEST_F(CheckpointDirectoryTest, OnlyWholeOnesCountAmongThoseThatStay) {
                           ShardName({1, 1, 50}, 0, 2, 7)));
 }
 
-// Who trains on after a fault saves the steps since the last checkpoint again.
+// A job that trains on after a fault saves the steps since the last checkpoint again.
 TEST_F(CheckpointDirectoryTest, AStepThatWasSavedAgainCountsOnce) {
   Write({1, 1, 10});
   Write({1, 1, 20});
@@ -281,7 +281,7 @@ TEST_F(CheckpointDirectoryTest, AnEmptyFileIsMappedToo) {
   EXPECT_EQ((*mapped)->bytes(), "");
 }
 
-// As pruning deletes what another rank still reads.
+// Another rank may still read the file that pruning deletes.
 TEST_F(CheckpointDirectoryTest, ALoadedCheckpointOutlivesItsFile) {
   Write({1, 1, 10});
   const auto loaded = LoadCheckpointFile(directory_, CheckpointName({1, 1, 10}));

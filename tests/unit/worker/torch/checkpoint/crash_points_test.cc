@@ -38,7 +38,7 @@ struct Layer : torch::nn::Module {
   torch::Tensor mean = register_buffer("mean", torch::zeros({5}));
 };
 
-// Of which each rank has its own: a shard.
+// State that differs between the ranks: each has a shard of its own.
 struct Errors : CheckpointedState {
   torch::Tensor value = torch::zeros({200});
   Tensors SaveState() const override { return {{"value", value}}; }
@@ -161,7 +161,7 @@ TEST_F(CrashPointsTest, WhateverTheDiskDoesTheCheckpointIsWholeAndNotOlderThanPr
       Crash(calls, points, [this](const std::string& directory) { return Restore(directory); });
   EXPECT_EQ(tally.torn, 0);
   EXPECT_EQ(tally.lost, 0);
-  // Of all kinds there were many.
+  // Each kind of result was frequent.
   EXPECT_GT(tally.from_none, points / 100);
   EXPECT_GT(tally.newest, 3 * points / 100);
 }
@@ -209,7 +209,7 @@ TEST_F(CrashPointsTest, TwinThatWritesInPlaceLosesTheStepThatItSavesAgain) {
   EXPECT_EQ(tally.torn, 0);
 }
 
-// As Restore without a look at the checksum: the newest file that is as long as it should be.
+// Restores without a look at the checksum: the newest file that has its whole length.
 ResumedSave Trusting(const std::string& directory) {
   const std::vector<worker::CheckpointId> ids = *worker::ListCheckpoints(directory);
   for (const worker::CheckpointId& id : ids) {

@@ -14,8 +14,7 @@
 
 namespace ddprun::testing {
 
-// Calls as the kernel carries them out, which are also written down; and what a crash of the
-// machine after any of them may leave. Threads: any.
+// Carries file calls out as the kernel does, and records them for LeaveAfterCrash(). Threads: any.
 class RecordedDisk : public worker::FileCalls {
  public:
   enum class Kind {
@@ -56,14 +55,14 @@ class RecordedDisk : public worker::FileCalls {
 };
 
 // Puts into the empty directory `to` what may be found of `from` when the machine's power fails
-// after the first `count` calls. Of a file's bytes and of a directory's names only what was synced
-// is sure; of the rest anything may have reached the disk, in any order: all, none, a beginning, or
-// any of it. A rename happens or it doesn't; the former name may survive it. Bytes that were not
-// written are zeros or rubbish; files may be shorter than they were.
+// after the first `count` calls. Only synced bytes of a file and synced names of a directory are
+// sure; any part of the rest may have reached the disk, in any order: all, none, a beginning, or
+// anything else. A rename happens or it doesn't; the former name may survive it. Bytes that were
+// not written are zeros or rubbish; files may be shorter than they were.
 void LeaveAfterCrash(const std::vector<RecordedDisk::Call>& calls, size_t count, Rng& rng,
                      const std::string& from, const std::string& to);
 
-// The number of the save that was resumed. none: nothing was.
+// The number of the save that was resumed; nullopt: none was.
 using ResumedSave = std::optional<int64_t>;
 constexpr int64_t kTornSave = -1;
 using CheckpointReader = std::function<ResumedSave(const std::string& directory)>;
@@ -75,8 +74,8 @@ struct CrashTally {
   int newest = 0;     // the last save that had begun was there
 };
 
-// So many crashes, after each call in turn, of saves of `from` with the numbers 1, 2, …; each
-// leaves the directory `left`, which is read.
+// Makes `points` crashes, after each call in turn, of saves of `from` with the numbers 1, 2, ….
+// Each crash leaves the directory `left`, which is read.
 CrashTally CrashAfterEachCall(const std::vector<RecordedDisk::Call>& calls, int points,
                               const std::string& from, const std::string& left,
                               const CheckpointReader& read);

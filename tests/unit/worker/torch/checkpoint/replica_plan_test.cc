@@ -98,11 +98,11 @@ class Model {
     Begin();
   }
 
-  // One step of all, up to a random moment if so many ranks are to die in it.
+  // Plays one step of all ranks, up to a random moment if so many ranks are to die in it.
   void Step(size_t deaths) {
     const bool commits = deaths == 0 || rng_.Below(3) > 0;
     Arrive(commits);
-    std::set<uint32_t> done;  // who gets through the optimizer's step and begins the next round
+    std::set<uint32_t> done;  // ranks that finish the optimizer's step and begin the next round
     if (commits) {
       for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
         if (deaths > 0 && rng_.Below(2) == 0) continue;
@@ -135,7 +135,7 @@ class Model {
   void Begin() {
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank) Hold(rank, Own(rank, step_));
   }
-  // Each copy does, or, unless all must, any of them.
+  // Each copy arrives, or, unless all must, any of them.
   void Arrive(bool all) {
     const Holders holders = ChooseHolders(hosts_, copies_);
     for (uint32_t rank = 0; rank < ranks_.size(); ++rank) {
@@ -195,7 +195,8 @@ TEST(ReplicaProtocolTest, LosingAllCopiesButOneCostsAStep) {
   }
 }
 
-// Who dies before a new round has been committed costs one step more, from copies of before.
+// A death before a new round has been committed costs one step more: the copies of the round before
+// it are used.
 TEST(ReplicaProtocolTest, ASecondFaultAtOnceFindsTheCopiesOfBefore) {
   int64_t most = 0;
   for (uint64_t seed = 0; seed < 20'000; ++seed) {

@@ -73,8 +73,8 @@ TEST(TensorFileTest, IsASafetensorsFile) {
   EXPECT_TRUE(header["__metadata__"]["crc32"].is_string());
 }
 
-// As Python's zlib.crc32 has it of this header without "crc32", and the tensors' bytes: files that
-// an earlier version wrote are still whole.
+// The value is Python's zlib.crc32 of this header without "crc32", and of the tensors' bytes: files
+// of an earlier version are still whole.
 TEST(TensorFileTest, TheChecksumIsGzips) {
   uint32_t checksum = 0;
   EncodeTensorFileHeader(Sample(), &checksum);
@@ -103,7 +103,8 @@ TEST(TensorFileTest, BytesAfterTheEndAreNoticed) {
   EXPECT_EQ(DecodeTensorFile(Encode(Sample()) + "x").status().code(), absl::StatusCode::kDataLoss);
 }
 
-// As the format's own documentation has it: https://huggingface.co/docs/safetensors, "Format".
+// Writes a file as the format's own documentation has it: https://huggingface.co/docs/safetensors,
+// "Format".
 std::string Foreign(const std::string& header, const std::string& data) {
   std::string bytes(8, '\0');
   bytes[0] = static_cast<char>(header.size());
@@ -156,7 +157,8 @@ TEST(TensorFileTest, GapsAndOverlapsAreNoticed) {
   }
 }
 
-// A checksum that is there counts, whoever wrote the file; looking at the length doesn't read on.
+// A checksum in the file counts, whichever program wrote the file; a look at the length alone
+// doesn't read the data.
 TEST(TensorFileTest, AChangedByteIsNoticedWhereThereIsAChecksum) {
   std::string bytes = Encode(Sample());
   bytes.back() ^= 1;

@@ -36,7 +36,7 @@ class WeightsTest : public ::testing::Test {
 
   std::string path() const { return directory_ + "/model.safetensors"; }
 
-  // As others write it: no checksum, no metadata, data at whatever place.
+  // Writes a file as other programs do: no checksum, no metadata, data at any place.
   void WriteForeign(const std::string& header, const std::string& data) const {
     std::string length(8, '\0');
     length[0] = static_cast<char>(header.size());
@@ -55,7 +55,7 @@ TEST_F(WeightsTest, RoundTripByName) {
   Sequential read(Linear(3, 2), BatchNorm1d(2));
   written->forward(torch::randn({4, 3}));  // moves the statistics
   ASSERT_TRUE(SaveWeights(*written, path()).ok());
-  EXPECT_FALSE(read->parameters()[0].equal(written->parameters()[0]));  // twin
+  EXPECT_FALSE(read->parameters()[0].equal(written->parameters()[0]));  // negative control
   const absl::StatusOr<LoadedWeights> loaded = LoadWeights(*read, path());
   ASSERT_TRUE(loaded.ok()) << loaded.status();
   EXPECT_THAT(loaded->missing, IsEmpty());
@@ -75,7 +75,7 @@ TEST_F(WeightsTest, WhatTorchSaveWroteIsTaken) {
   EXPECT_TRUE(read->parameters()[0].equal(written->parameters()[0]));
   EXPECT_TRUE(read->buffers()[0].equal(written->buffers()[0]));
 
-  // As Python's torch.save of a state_dict.
+  // The dictionary is what Python's torch.save writes for a state_dict.
   c10::Dict<std::string, torch::Tensor> tensors;
   tensors.insert("weight", torch::full({2, 3}, 5.0));
   tensors.insert("bias", torch::full({2}, 7.0));

@@ -112,7 +112,7 @@ TEST_F(WriterLockTest, TheSameJobWaitsForTheEndOfItsProcessBefore) {
   }
 }
 
-// Nobody's process that could be waited for: this one, or another host's.
+// The lock names a process that can't be waited for: this one, or one of another host.
 TEST_F(WriterLockTest, TheSameJobGoesOnWithoutTheLock) {
   const auto first = WriterLock::Take(directory_, {.run_id = "job"});
   for (const char* host : {"", "elsewhere"}) {

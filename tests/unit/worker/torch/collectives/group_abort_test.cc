@@ -107,7 +107,7 @@ TEST(GroupAbortTest, AnAbortThatCameBeforeEndsTheConnect) {
   GroupAbort::JoinAbandoned();
 }
 
-// As one of Gloo's of which a collective waits for bytes that Gloo has forgotten.
+// Stands for a backend of Gloo's with a collective that waits for bytes which Gloo has forgotten.
 class StuckBackend : public c10d::Backend {
  public:
   explicit StuckBackend(std::shared_future<void> released)
@@ -127,12 +127,12 @@ TEST(GroupAbortTest, AGroupThatDoesNotEndIsLeft) {
   GroupAbort::DestroyBeside(c10::make_intrusive<StuckBackend>(others_release.get_future().share()));
   others_release.set_value();
   GroupAbort::JoinAbandoned(absl::Milliseconds(20));
-  EXPECT_EQ(memory.use_count(), 2U) << "of who isn't destroyed yet";
+  EXPECT_EQ(memory.use_count(), 2U) << "of the group that isn't destroyed";
   GroupAbort::JoinAbandoned();  // no longer one of those that are waited for
   release.set_value();
 }
 
-// As NCCL's bootstrap, which waits for all ranks to call.
+// Stands for NCCL's bootstrap, which waits for all ranks to call.
 class Listener {
  public:
   Listener() : socket_(socket(AF_INET, SOCK_STREAM, 0)) {
@@ -234,7 +234,7 @@ TEST(GroupAbortTest, NobodyWaitsForNcclsAbort) {
   const auto backend = c10::make_intrusive<NamedBackend>("nccl", [&] {
     by = std::this_thread::get_id();
     release.get_future().wait();
-    throw std::runtime_error("unhandled cuda error");  // is told, and nothing more
+    throw std::runtime_error("unhandled cuda error");  // is logged, and nothing more
   });
   GroupAbort abort;
   abort.Add(backend);

@@ -21,7 +21,8 @@ namespace {
 
 using std::chrono_literals::operator""s;
 
-// Gloo, whose peers say nothing any more: it waits for what may still come, and keeps where to.
+// Stands for Gloo with silent peers: it waits for what may still come, and keeps the tensors to
+// write it to.
 class SilentBackend : public c10d::Backend {
  public:
   SilentBackend() : c10d::Backend(/*rank=*/0, /*size=*/2) {}

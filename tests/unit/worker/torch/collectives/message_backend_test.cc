@@ -24,7 +24,8 @@ class MessageBackendTest : public ::testing::Test {
  protected:
   void SetUp() override {
     const auto store = c10::make_intrusive<c10d::HashStore>();
-    // Both connect at once; GroupAbort wants one at a time in a process, so one has none.
+    // The two ranks connect at once. GroupAbort allows one connect at a time in a process, so one
+    // rank has none.
     auto other = std::async(std::launch::async, [&] { return Connect(store, 1, nullptr); });
     ours_ = Connect(store, 0, abort_);
     theirs_ = other.get();
@@ -62,7 +63,7 @@ TEST_F(MessageBackendTest, AnAbortEndsWhatIsUnderWay) {
   const auto send = ours_->send(sent, 1, 0);
   abort_->Abort();
   EXPECT_FALSE(send->wait());
-  // What comes later ends, too, whether Gloo has noticed yet or not.
+  // A later receive ends, too, whether Gloo has noticed the abort or not.
   const auto answer = CatchExceptions([&]() -> absl::Status {
     std::vector<at::Tensor> next = {at::zeros({1})};
     if (ours_->recv(next, 1, 0)->wait()) return absl::OkStatus();

@@ -16,7 +16,7 @@ using ::testing::ElementsAre;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-// Each test has a process' notices for itself.
+// Each test has the notices of a process for itself.
 class FailureNoticeTest : public ::testing::Test {
  protected:
   void TearDown() override { LeaveStores(absl::OkStatus()); }
@@ -101,7 +101,7 @@ TEST_F(FailureNoticeTest, WhoEndsWellSaysNothingMoreToAHostThatMayBeGone) {
   EXPECT_EQ(store->getNumKeys(), 0);
 }
 
-// Twin: the agent or the launcher serves it.
+// Negative control: the agent or the launcher serves it.
 TEST_F(FailureNoticeTest, NobodyStaysForAStoreThatOutlivesTheWorkers) {
   const auto store = c10::make_intrusive<WaitedStore>();
   AddFailureNotice({.store = store, .rank = 0, .world_size = 2});

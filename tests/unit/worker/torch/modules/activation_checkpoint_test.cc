@@ -70,11 +70,11 @@ TEST_F(CheckpointActivationsTest, GradientsAndRandomNumbersAreThoseOfAPlainCallB
   const Outcome checkpointed = RunWith(Checkpointed());
   EXPECT_EQ(calls_, 2);
   EXPECT_TRUE(SameBits(plain, checkpointed));
-  // Twin: with other dropout they differ.
+  // Negative control: with other dropout they differ.
   EXPECT_FALSE(SameBits(plain, RunWith(Checkpointed(), 10)));
 }
 
-// Twin of the generators' state: what a second run without it computes.
+// Negative control: a second run without the generators' state.
 TEST_F(CheckpointActivationsTest, ASecondRunWithOtherRandomNumbersHasOtherGradients) {
   const Outcome plain = RunWith(Plain());
   const Outcome careless = RunWith([this](const torch::Tensor& input) {

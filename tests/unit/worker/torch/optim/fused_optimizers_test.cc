@@ -18,7 +18,7 @@ namespace {
 
 using torch::nn::Linear;
 
-// Two layers, of which the second has no gradient in every third step.
+// Two layers; the second has no gradient in every third step.
 struct Twin {
   Twin() : first(16, 8), second(8, 4) {}
   std::vector<torch::Tensor> parameters() const {
@@ -173,7 +173,7 @@ TEST(FusedOptimizersTest, StepATiedParameterOnce) {
   }
 }
 
-// As in Python: "some parameters appear in more than one parameter group".
+// Python's error: "some parameters appear in more than one parameter group".
 TEST(FusedOptimizersTest, AParameterInTwoGroupsIsAnError) {
   Linear layer(16, 8);
   const std::vector<torch::optim::OptimizerParamGroup> groups = {{layer->parameters()},

@@ -67,13 +67,13 @@ TEST(LearningRateTest, GroupsKeepTheirProportion) {
       rates.Set(optimizer, schedule, step);
       const double first = schedule.At(step);
       EXPECT_EQ(RatesOf(optimizer)[0], first);
-      // Both are rounded by at most 8 u, in products, quotients and sums of numbers of one sign;
-      // the constants 1e-3 and 1e-4 by one more each.
+      // Each of the two rates is rounded by at most 8 u, in products, quotients and sums of numbers
+      // of one sign; the constants 1e-3 and 1e-4 by one more each.
       EXPECT_NEAR(RatesOf(optimizer)[1], first / 10, first * 20 / double{int64_t{1} << 53});
       EXPECT_EQ(RatesOf(optimizer)[2], 0);
     }
   }
-  // As it goes on after a restore, which has set the rates of another step.
+  // A training that was restored goes on with the rates of another step.
   SetLearningRate(optimizer, 5);
   EXPECT_EQ(RatesOf(optimizer), (std::vector<double>{5, 5, 5}));
   rates.Set(optimizer, {.peak = 1e-3}, 0);

@@ -37,7 +37,7 @@ using torch::optim::SGDOptions;
 constexpr double kRate = 1e-3;
 constexpr int kSteps = 200;
 
-// Of parameters whose gradients are numbers that bf16 has, whatever the parameters are.
+// A net with gradients that bf16 has without rounding, whatever the parameters are.
 struct NetImpl : torch::nn::Module {
   torch::Tensor Loss() const {
     torch::Tensor sum;
@@ -140,7 +140,7 @@ TEST_P(MasterParametersTest, LearnFromUpdatesThatBf16Loses) {
   ExpectFloat32s(AdamWOptions(kRate).amsgrad(true));
   ExpectFloat32s(SGDOptions(kRate));
   ExpectFloat32s(SGDOptions(kRate / 2).momentum(0.5).nesterov(true));
-  // Twins, without masters.
+  // Negative controls, without masters.
   for (const bool adam : {true, false}) {
     Net net;
     net->to(torch::kBFloat16);
@@ -196,7 +196,7 @@ TEST_P(MasterParametersTest, AreMadeAnewWhenOthersChangeTheParameters) {
       for (torch::Tensor& parameter : training.net->parameters()) parameter.fill_(4);
     }
     if (auto* zero = dynamic_cast<ZeroOptimizer*>(training.optimizer.get()); !tells) {
-      // Twin: nobody says so.
+      // Negative control: nobody says so.
     } else if (zero != nullptr) {
       zero->ParametersChanged();
     } else {

@@ -164,7 +164,7 @@ TEST_F(Scaled, PassesThroughWhenDisabled) {
   EXPECT_EQ(off.scale(), 1);
 }
 
-// Two optimizers of one loss, whose parameters have gradients of 1 and `gradient`.
+// Two optimizers of one loss; their parameters have gradients of 1 and `gradient`.
 struct TwoScaled : ::testing::Test {
   void Backward(float gradient) {
     for (torch::Tensor* one : {&a, &b}) one->mutable_grad() = torch::Tensor();
@@ -206,7 +206,7 @@ TEST_F(TwoScaled, OnlyTheOneThatOverflowedIsLeftOut) {
   EXPECT_EQ(scaler.scale(), 256);
 }
 
-// As Python's errors, in Python's cases.
+// Python raises errors in the same cases.
 TEST_F(TwoScaled, AnotherOrderIsAnError) {
   ExpectWrongOrder(scaler.Update(), "no optimizer was unscaled since the last Update()");
   Backward(1);
@@ -255,7 +255,7 @@ TEST_F(Scaled, AnOverflowIsNoErrorOfClipping) {
   ASSERT_TRUE(ScaledStep(layer, optimizer, scaler, (layer->weight * 4).sum()).ok());
   // Off by the 1e-6 in the factor, and roundings of factor, product and difference.
   EXPECT_NEAR(layer->weight.item<float>(), before - 1, 1e-6 + 3.0 / (1 << 24));
-  // Twin: without a scaler it is an error that names the parameter.
+  // Negative control: without a scaler it is an error that names the parameter.
   layer->weight.mutable_grad() = torch::full({1, 1}, kInfinity);
   EXPECT_EQ(ClipGradNorm(*layer, 1).status().code(), absl::StatusCode::kFailedPrecondition);
   GradScaler off({.enabled = false});
@@ -263,7 +263,7 @@ TEST_F(Scaled, AnOverflowIsNoErrorOfClipping) {
             absl::StatusCode::kFailedPrecondition);
 }
 
-// Each is finite, the sum of their squares isn't.
+// Each gradient is finite, the sum of their squares isn't.
 TEST_F(Scaled, ANormBeyondTheRangeIsAnOverflowToo) {
   layer->weight.mutable_grad() = torch::full({1, 1}, 3e38F);
   layer->register_parameter("other", torch::ones({1}).requires_grad_()).mutable_grad() =
@@ -304,8 +304,8 @@ TEST(ClipGradNormTest, CountsATiedParameterOnce) {
   layer->register_parameter("head", layer->weight);
   layer->weight.mutable_grad() = torch::ones({2, 2});
   layer->bias.mutable_grad() = torch::zeros({2});
-  // Ones, and a norm of 2: nothing is rounded before the factor, which is 0.5 but for the 1e-6 in
-  // it and a rounding.
+  // The gradients are ones, and their norm is 2: nothing is rounded before the factor, which is 0.5
+  // except for the 1e-6 in it and a rounding.
   EXPECT_EQ(*ClipGradNorm(*layer, 1), 2);
   EXPECT_NEAR(layer->weight.grad()[0][0].item<double>(), 1 / (2 + 1e-6), 1.0 / (1 << 24));
 }

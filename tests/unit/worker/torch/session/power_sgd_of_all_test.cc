@@ -17,7 +17,7 @@ TEST(PowerSgdOfAll, GivesWhatAllHaveAndTakesItWithoutErrors) {
   ASSERT_TRUE(leader.RestoreState(StateAfter(1003)).ok());
   const CheckpointedState::Tensors sent = PowerSgdOfAll(leader).SaveState();
   EXPECT_EQ(sent.size(), 2U);
-  // Who was behind had lost something else.
+  // A hook that was a step behind had other errors.
   PowerSgd behind;
   ASSERT_TRUE(behind.RestoreState(StateAfter(1002)).ok());
   ASSERT_TRUE(PowerSgdOfAll(behind).RestoreState(sent).ok());

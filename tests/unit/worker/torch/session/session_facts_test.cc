@@ -63,7 +63,7 @@ TEST(SessionFactsTest, NothingIsSaidOfASampleThatIsAnotherEachTimeOrCanNotBeLoad
   EXPECT_THAT(SampleFacts(noisy), ElementsAre("sample 0", "sample 2"));
 }
 
-// As what an augmentation draws from torch's own generator.
+// The numbers are drawn as by an augmentation, from torch's own generator.
 TEST(SessionFactsTest, WhatIsDrawnFromTorchIsTheSameOnAllRanks) {
   Dataset noisy = Rows();
   noisy.load = [](const auto& /*samples*/, const at::Generator& /*generator*/) {

@@ -101,7 +101,7 @@ TEST(RendezvousStoreTest, AnotherAttemptAsksAnew) {
   RendezvousStore store(whole, 2);
   store.set("0", Bytes("old"));
   EXPECT_ANY_THROW(store.wait({"1"}, absl::ToChronoMilliseconds(kShort)));
-  EXPECT_TRUE(whole->check({"0"})) << "the other one may come yet";
+  EXPECT_TRUE(whole->check({"0"})) << "the other rank may still come";
   whole->c10d::HashStore::set("1", Bytes("one"));
   EXPECT_EQ(store.get_to_str("1"), "one");
   store.set("0", Bytes("new"));
