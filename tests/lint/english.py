@@ -24,7 +24,7 @@ _REFUSED = [
     (re.compile(r"\bwhat\b[^.;:]{0,40}\bcomes? to\b", re.I), "say which value"),
     (re.compile(r"\bof which\b"), "name the noun again, in a sentence of its own"),
     (re.compile(r"\bmend(?:s|ed|ing)?\b", re.I), "fix, repair"),
-    (re.compile(r"\b(?:tells?|told)\b(?! apart)", re.I), "programs report, print, notify; 'tell' needs a person"),
+    (re.compile(r"\b(?:tells?|told)\b(?! apart|\(|\.)", re.I), "programs report, print, notify; 'tell' needs a person"),
     (re.compile(r"\bwhyever\b|\bin vain\b|\bas it is\b(?! (?:also|not|now|in|the|a|called|done|used))"),
      "say it in ordinary words"),
     (re.compile(r"\byet\b(?! another)"), "'still', or say what hasn't happened"),
@@ -72,7 +72,7 @@ def passages(path, text, raw=False):
     elif path.endswith((".py", ".sh", ".cmake", "CMakeLists.txt")):
         yield from _comments(text, r"^(?P<code>(?:[^\"'#]|\"[^\"]*\"|'[^']*')*)#+ ?(?P<prose>.*)$")
         if path.endswith(".py"):
-            for match in re.finditer(r'"""(.*?)"""', text, re.S):
+            for match in re.finditer(r'^[ \t]*"""(.*?)"""', text, re.S | re.M):
                 yield text.count("\n", 0, match.start()) + 1, match.group(1).strip(), False
             yield from _literals(re.sub(r'""".*?"""', lambda m: "\n" * m.group().count("\n"), text, flags=re.S))
 
