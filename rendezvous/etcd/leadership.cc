@@ -5,10 +5,31 @@
 
 #include "absl/strings/str_cat.h"
 
+// How long this service may believe that it leads.
+//
+// etcd restarts the lease's time when it handles a renewal, which is some time after the renewal
+// was sent and before its answer arrives. Counting from the answer would let this service believe
+// in a lease that etcd has already given to another one, so until_ counts from `sent`. Both sides
+// only measure durations; no clocks are compared.
+//
+// Example: a lease of 2 s, so a renewal every 500 ms; the member of etcd dies at 200 ms.
+//
+//   ms    event                          until_   next renewal
+//   0     the lease is asked for         2000     at once
+//   100   renewal sent; answer at 140    2100     600, not 640
+//   600   sent; fails at 1100            2100     1100
+//   1100  sent; fails at 1600            2100     1600
+//   1600  sent; no answer                2100
+//   2100  end_ fires: the leadership is lost
+//
+// Safety doesn't depend on until_: etcd refuses this service's records once the leader's key has
+// another create revision (docs/decisions/0051), and nothing is decided without a record.
+
 namespace ddprun::rendezvous {
 namespace {
 
-// Renewals in the time of one lease: some may be lost with a member of etcd.
+// Renewals in the time of one lease. Two may fail in a row, so the client has time to turn to
+// another member of etcd when the one that it asked goes down.
 constexpr int kRenewals = 4;
 
 }  // namespace
@@ -48,6 +69,7 @@ void Leadership::OnAnswer(Instant sent,
     last_error_ = reply.status();
     return renewal_.Arm(sent + ttl_ / kRenewals);
   }
+  // etcd answers 0 for a lease that has expired or was revoked.
   if (reply->ttl() <= 0) {
     return Lose(absl::AbortedError("its lease in etcd is over: it was not heard of in time"));
   }

@@ -25,12 +25,46 @@
 #include "base/text.h"
 #include "rendezvous/journal/record_proto.h"
 
+// The records of a service's jobs in one file of SQLite (R10, docs/decisions/0047 and 0057).
+//
+// A service reports a decision only when Put() has returned OK. What Put() promises, and by what:
+//
+//   a record is whole, or not there      SQLite's rollback journal. Not the WAL: there a damaged
+//                                        frame looks like the end, and the record before the last
+//                                        would be believed.
+//   a changed bit is noticed             the column crc; SQLite has no checksums of its own
+//   it outlives a killed process         the kernel has what was written: synchronous = OFF
+//   it outlives a crash of the machine   `synced`: synchronous = FULL
+//   only one service writes              the lock, and the holder's file as a fence
+//
+// The lock is fcntl(2)'s, which SQLite holds from Lock() to the end (locking_mode EXCLUSIVE). The
+// kernel releases it when the process dies, and children of a fork(2) don't have it. But network
+// file systems may keep the lock of a dead machine for minutes, or enforce locks on one machine
+// alone. So a service also writes its name into journal.db.holder before it reads any record, and
+// Put() looks at that file before and after the write. Without locks, with two services A and B:
+//
+//   A: Put(record 3)                       B: Open(), ReadAll()              the file
+//   1  holder is A: goes on                                                  record 2
+//   2                                      writes its name                   record 2
+//   3                                      reads record 2                    record 2
+//   4  writes record 3                                                       record 3
+//   5  holder is B: ABORTED, A reports nothing
+//
+// The look after the write makes this safe: if the holder is still A there, then B, which writes
+// its name before it reads, will read record 3. The look before the write alone would let A report
+// a record that B doesn't have. The look after it alone would let a service that was replaced long
+// ago overwrite the rows of its successor; with both, only a write that is under way can do that
+// (steps 2 to 4), and docs/ASSUMPTIONS.md names that risk.
+//
+// The holder's file is replaced by rename(2), so a reader sees the old name or the new one. It has
+// a random number, because two containers may have the same host name and process id.
+
 namespace ddprun::rendezvous {
 namespace {
 
 constexpr int64_t kApplicationId = 0x64647072;  // "ddpr"
 constexpr int64_t kFormat = 1;                  // grows when an older release can't read it
-// Far above a job of kNodesMax nodes.
+// A job of 4,096 nodes needs 1 MB (docs/decisions/0047), so one of kNodesMax nodes some 4 MB.
 constexpr size_t kRecordBytesMax = size_t{256} << 20;
 
 constexpr char kTable[] =
@@ -42,7 +76,7 @@ constexpr char kPut[] =
     "INSERT OR REPLACE INTO jobs (run_id, term, life, generation, phase, written_at, boot_id, "
     "made_ns, record, crc) VALUES (?, ?, ?, ?, ?, ?, ?, ?, ?, ?)";
 
-// Over all of a row that is read back: SQLite itself would not notice a changed bit.
+// Covers every column that ReadRow() uses. The others are for people with the tool sqlite3.
 uint32_t ChecksumOf(const std::string& run_id, const std::string& boot, int64_t made_ns,
                     absl::string_view record) {
   const std::string head = absl::StrCat(run_id, "\n", boot, "\n", made_ns, "\n");
@@ -52,7 +86,7 @@ uint32_t ChecksumOf(const std::string& run_id, const std::string& boot, int64_t 
   return static_cast<uint32_t>(add(add(crc32_z(0, nullptr, 0), head), record));
 }
 
-// For people.
+// The column "phase", which is for people.
 const char* PhaseOf(const JobRecord& record) {
   if (record.verdict.has_value()) return "ended";
   if (!record.round.has_value()) return "forming";
@@ -62,7 +96,7 @@ const char* PhaseOf(const JobRecord& record) {
 absl::Status MakeFolder(const std::string& folder) {
   std::error_code error;
   const std::filesystem::path path(folder);
-  // Whose parents are missing has them made with the usual rights: only the last one is ours.
+  // Missing parents get the usual rights: only the last folder is the journal's own.
   if (path.has_parent_path()) std::filesystem::create_directories(path.parent_path(), error);
   if (mkdir(folder.c_str(), 0700) != 0 && errno != EEXIST) {
     return ErrnoStatus(errno, absl::StrCat("the journal's folder ", Quoted(folder)));
@@ -70,7 +104,8 @@ absl::Status MakeFolder(const std::string& folder) {
   return absl::OkStatus();
 }
 
-// Only where there is none: to close a file would take SQLite's locks on it from this process.
+// Creates the file if there is none. An existing one isn't opened: closing any descriptor of a file
+// drops all fcntl(2) locks that this process has on it, and SQLite in this process may have some.
 absl::Status MakeFile(const std::string& path) {
   const int fd = open(path.c_str(), O_RDWR | O_CREAT | O_EXCL | O_CLOEXEC, 0600);
   if (fd >= 0) {
@@ -83,7 +118,7 @@ absl::Status MakeFile(const std::string& path) {
 
 std::string HolderFile(const std::string& path) { return path + ".holder"; }
 
-// All that it says; "" = there is none.
+// The content of the holder's file; "" = the file isn't there, or can't be read.
 std::string ReadHolder(const std::string& path) {
   std::ifstream in(HolderFile(path));
   std::ostringstream text;
@@ -91,7 +126,7 @@ std::string ReadHolder(const std::string& path) {
   return text.str();
 }
 
-// For people: "process 4242 on host1"; "" = unknown.
+// The first line of the holder's file: "process 4242 on host1"; "" = unknown.
 std::string NameOf(const std::string& holder) {
   return Shown(holder.substr(0, holder.find('\n')), 300);
 }
@@ -102,7 +137,6 @@ std::string ThisMachine() {
   return host;
 }
 
-// A new name takes a file's place in one step, for all who see it.
 absl::Status WriteHolder(const std::string& path, const std::string& holder) {
   const std::string made = absl::StrCat(HolderFile(path), ".", RandomNumber());
   const Fd fd(open(made.c_str(), O_WRONLY | O_CREAT | O_EXCL | O_CLOEXEC, 0600));
@@ -143,7 +177,7 @@ std::string BootId() {
   return boot;
 }
 
-// A prepared statement; its columns and parameters count as SQLite counts them.
+// A prepared statement. Columns are numbered from 0 and parameters from 1, as in SQLite.
 class JournalFile::Statement {
  public:
   Statement() = default;
@@ -151,7 +185,7 @@ class JournalFile::Statement {
   Statement(const Statement&) = delete;
   Statement& operator=(const Statement&) = delete;
 
-  // The text outlives the statement.
+  // Requires: `text` outlives the statement.
   void Bind(int at, const std::string& text) {
     sqlite3_bind_text64(raw, at, text.data(), text.size(), SQLITE_STATIC, SQLITE_UTF8);
   }
@@ -198,19 +232,20 @@ absl::Status JournalFile::Connect(bool synced, const std::string& vfs) {
                                                     " can't be written to: give its owner the "
                                                     "right, or name another folder"));
   }
-  // Kept open, the rollback journal costs no entry of a folder for each record. Without a sync the
-  // kernel still has what a killed process wrote.
   DDPRUN_RETURN_IF_ERROR(Run("PRAGMA locking_mode = EXCLUSIVE"));
   return Run(synced ? "PRAGMA synchronous = FULL" : "PRAGMA synchronous = OFF");
 }
 
 absl::Status JournalFile::Lock() {
+  // An exclusive transaction takes the lock, and locking_mode EXCLUSIVE keeps it.
   DDPRUN_RETURN_IF_ERROR(Run("BEGIN EXCLUSIVE; COMMIT"));
   DDPRUN_RETURN_IF_ERROR(TakeOver());
+  // TRUNCATE keeps the rollback journal's file, so a record costs no change of the folder.
   return Run("PRAGMA journal_mode = TRUNCATE");
 }
 
-// Before anything is read: what a former holder writes later, it finds to be in vain.
+// Called before any record is read: a former holder finds this name after its next write, and
+// discards that.
 absl::Status JournalFile::TakeOver() {
   holder_ = absl::StrCat("process ", getpid(), " on ", ThisMachine(), "\n", RandomNumber(), "\n");
   return WriteHolder(path_, holder_);
@@ -218,9 +253,10 @@ absl::Status JournalFile::TakeOver() {
 
 absl::Status JournalFile::CheckIsOurs() const {
   std::string holder = ReadHolder(path_);
-  // Without a name it was taken away, which says nothing; one that is replaced right now can't be
-  // read on some file systems of networks (ESTALE).
+  // A missing file doesn't mean another holder: somebody removed it, and Put() reports a removed
+  // journal by itself.
   if (holder.empty() && access(HolderFile(path_).c_str(), F_OK) != 0) return absl::OkStatus();
+  // Some network file systems fail a read of a file that is being replaced (ESTALE): read again.
   if (holder.empty()) holder = ReadHolder(path_);
   if (holder == holder_) return absl::OkStatus();
   return absl::AbortedError(absl::StrCat("the journal ", Quoted(path_), " was taken over (",
@@ -285,7 +321,9 @@ absl::StatusOr<FoundRecords> JournalFile::ReadAll() {
   }
 }
 
-// What is wrong with it, " is no record"; "" = nothing.
+// Returns what is wrong with the row, as the end of a sentence: " is no record"; "" = nothing. The
+// row is judged as strictly as a message from the network, because a wrong record would give ranks
+// to wrong nodes; a lost one only starts the job anew.
 std::string JournalFile::ReadRow(const Statement& row, DatedRecord* read) {
   read->run_id = row.Bytes(0);
   read->boot = row.Bytes(1);
@@ -329,7 +367,7 @@ absl::Status JournalFile::Put(const DatedRecord& dated) {
   Statement put;
   DDPRUN_RETURN_IF_ERROR(Prepare(kPut, &put));
   put.Bind(1, dated.run_id);
-  put.Bind(2, term);  // SQLite's numbers have a sign
+  put.Bind(2, term);  // as text: a term has 64 bits, and SQLite's integers are signed
   put.Bind(3, static_cast<int64_t>(record.life));
   put.Bind(4, static_cast<int64_t>(record.generation.value()));
   put.Bind(5, phase);
@@ -341,11 +379,10 @@ absl::Status JournalFile::Put(const DatedRecord& dated) {
   errno = 0;
   const int code = sqlite3_step(put.raw);
   if (code != SQLITE_DONE) return Error("can't be written", code);
-  // A file without a name takes records, and gives them to nobody.
+  // An unlinked or moved file accepts writes that no later service can read.
   int moved = 0;
   sqlite3_file_control(db_, "main", SQLITE_FCNTL_HAS_MOVED, &moved);
-  // Who took the file over before this was written may not have read it; who does so from now on
-  // reads it.
+  // A service that has taken the file over meanwhile may have read it before this record was in.
   if (moved == 0) return CheckIsOurs();
   return absl::NotFoundError(absl::StrCat("the journal ", Quoted(path_),
                                           " was removed or moved away while the service ran"));
@@ -361,7 +398,8 @@ absl::Status JournalFile::Drop(const std::string& run_id) {
   return code == SQLITE_DONE ? absl::OkStatus() : Error("can't be written", code);
 }
 
-// In this order: what SQLite finds beside a new file is of no meaning to it.
+// The database goes first. SQLite ignores a stale -journal beside a new, empty file; but a database
+// that lost its -journal in the middle of a write would be read as it stands, half of it new.
 absl::Status JournalFile::Remove(const std::string& path) {
   for (const std::string& each : {path, path + "-journal"}) {
     if (unlink(each.c_str()) != 0 && errno != ENOENT) {
@@ -391,7 +429,8 @@ absl::Status JournalFile::Prepare(const char* sql, Statement* statement) {
 }
 
 absl::Status JournalFile::Error(absl::string_view what, int code) const {
-  // SQLite keeps the errno of some failures only; nothing has failed since.
+  // SQLite's code doesn't say which errno a failed system call had. errno still has it: Put(),
+  // Drop() and Run() reset errno first, and nothing else has failed since.
   const int last = errno;
   const absl::StatusCode kind = CodeOf(code, 0);
   if (kind == absl::StatusCode::kDataLoss) return Damaged(sqlite3_errmsg(db_));

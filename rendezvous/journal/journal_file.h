@@ -17,60 +17,62 @@ struct sqlite3_stmt;
 
 namespace ddprun::rendezvous {
 
-// A record, and when it was made.
+// A record, and the time at which it was made.
 struct DatedRecord {
   std::string run_id;
   JobRecord record;
-  std::string boot;  // of the machine, see boot_id in random(4); "" = unknown
+  std::string boot;  // the machine's boot_id, see random(4); "" = unknown
   Instant made;      // CLOCK_MONOTONIC of that boot
 };
 
-// One that can't be believed.
+// A record that can't be believed.
 struct DamagedRecord {
-  int64_t row = 0;     // in the file
-  std::string run_id;  // as it stands there
+  int64_t row = 0;     // its rowid in the table "jobs"
+  std::string run_id;  // as the row has it
   std::string what;    // "the record of job 'job7' doesn't match its checksum"
-  absl::Status why;    // DATA_LOSS: the same with the file, and what to do
+  absl::Status why;    // DATA_LOSS: `what`, the file's name, and what to do
 };
 struct FoundRecords {
   std::vector<DatedRecord> sound;
   std::vector<DamagedRecord> damaged;
 };
 
-// Jobs' last records in a file of SQLite's, which no other process can open meanwhile. Where locks
-// don't work (a network's file system may have none), who opens it later takes it over: the file
-// "journal.db.holder" says whose it is, and is asked before and after each change. Blocking: for a
-// thread of its own. Threads: one at a time. Every error names the file; DATA_LOSS: it is damaged.
+// The last record of each job, in a SQLite file that no other process can open meanwhile. If the
+// file system has no working locks, a process that opens the file later takes it over: the file
+// "journal.db.holder" names the holder, and Put() checks it before and after each write. All calls
+// block on the disk, so they need a thread of their own. Threads: one at a time. Errors: each names
+// the file; DATA_LOSS: the file is damaged.
 class JournalFile {
  public:
-  // Makes folder (0700) and file (0600) where they are missing.
-  // Params: synced: records outlive the machine's end, not only the process'. vfs: SQLite's way to
-  // files; "" = its usual one; for tests.
-  // Errors: UNAVAILABLE — another process has it; names that. FAILED_PRECONDITION — of a later
-  // release, or no journal. DATA_LOSS — damaged. Else of the errno.
+  // Creates the folder (0700) and the file (0600) if they are missing.
+  // Params: synced: records survive a crash of the machine, not only of the process. vfs: the name
+  // of a VFS of SQLite; "" = the default; for tests.
+  // Errors: UNAVAILABLE: another process has the file; the text names the process.
+  // FAILED_PRECONDITION: the file is of a later release, or no journal. DATA_LOSS: it is damaged.
+  // Else the code of the errno.
   static absl::StatusOr<std::unique_ptr<JournalFile>> Open(const std::string& folder, bool synced,
                                                            const std::string& vfs = "");
-  // Of a folder whose journal can't be opened as another process has it: whether that was on
-  // another machine. Then the file may be free soon: a network's file system takes its time to
-  // notice that a machine is gone.
+  // Whether the holder of the folder's journal is a process of another machine. The lock may then
+  // outlive the machine: a network file system takes a while to notice that a machine is gone.
+  // Requires: Open() has failed with UNAVAILABLE.
   static bool IsHeldElsewhere(const std::string& folder);
   ~JournalFile();
   JournalFile(const JournalFile&) = delete;
   JournalFile& operator=(const JournalFile&) = delete;
 
   const std::string& path() const { return path_; }
-  // All that are kept, by run id.
+  // Returns all records, ordered by run id.
   absl::StatusOr<FoundRecords> ReadAll();
-  // Keeps its bytes in the table `damaged` alone, so that its job can begin anew.
+  // Moves the row to the table "damaged", so that its job can start anew.
   absl::Status SetAside(const DamagedRecord& damaged);
-  // Makes it the last of its run id. Errors: RESOURCE_EXHAUSTED — the disk is full; NOT_FOUND — the
-  // file was taken away; ABORTED — another service has taken the journal over, and this record may
-  // be in it all the same.
+  // Replaces the last record of the run id. Errors: RESOURCE_EXHAUSTED: the disk is full.
+  // NOT_FOUND: the file was removed. ABORTED: another service has taken the journal over; the
+  // record may be in the file all the same.
   absl::Status Put(const DatedRecord& record);
-  // Errors: ABORTED — as Put; then nothing was dropped.
+  // Deletes the record of the run id. Errors: ABORTED: as for Put; nothing was deleted.
   absl::Status Drop(const std::string& run_id);
-  // Takes the file away with all that is in it, also while it is open, or hangs: no service can go
-  // on from it. Threads: any.
+  // Removes the file, even while it is open or its disk hangs, so that no service can resume from
+  // it. Threads: any.
   static absl::Status Remove(const std::string& path);
 
  private:
@@ -86,7 +88,7 @@ class JournalFile {
   absl::Status Run(const char* sql);
   absl::StatusOr<int64_t> Number(const char* sql);
   absl::Status Prepare(const char* sql, Statement* statement);
-  // What SQLite's last call came to.
+  // The status for the result `code` of SQLite's last call.
   absl::Status Error(absl::string_view what, int code) const;
   absl::Status Held() const;
   absl::Status TakeOver();
@@ -98,7 +100,7 @@ class JournalFile {
   std::string holder_;  // what we have written to the holder's file
 };
 
-// The machine's boot, as DatedRecord has it; "" = the kernel doesn't tell.
+// The machine's boot_id, as in DatedRecord; "" = the kernel doesn't have it.
 std::string BootId();
 
 }  // namespace ddprun::rendezvous

@@ -14,12 +14,39 @@
 #include "rendezvous/server/core/first_byte.h"
 #include "rendezvous/wire/tls.h"
 
+// A stranger's connection, from accept(2) to gRPC (docs/decisions/0046).
+//
+//   state      descriptors         lasts until
+//   silent     `silent` and `fd`   its first byte, or silent_at_most is over: see below
+//   refused    `silent` and `fd`   the peer has read why and closes, or silent_at_most is over
+//   gRPC's     `fd`, and gRPC's    Known(): it is a member's then, and `fd` is closed
+//
+// In every state the connection may end, or the Doorkeeper may need its place.
+//
+//   first byte            wants_tls = false    wants_tls = true     on_store is set
+//   0 to 21               gRPC                 refused              the store
+//   22 (TLS)              gRPC                 gRPC                 as without
+//   'P' (HTTP/2) etc.     gRPC                 refused              as without
+//   none in time          ended                ended                the store
+//
+// The byte is only peeked at, so gRPC and the store get every byte.
+//
+// Why not give each connection to gRPC at once? gRPC makes a transport for it. On a busy machine a
+// crowd of idle connections, replaced as fast as they became a second old, then kept agents in the
+// kernel's queue for longer than the 1.5 s that an agent gives an attempt.
+//
+// Why a duplicate? gRPC doesn't report the end of a connection, and a watch on its own descriptor
+// would vanish with gRPC's close(2), after which the number may be another connection's. But gRPC
+// calls shutdown(2) before it closes, which the duplicate sees. And shutdown(2) on the duplicate
+// ends the connection for gRPC.
+
 namespace ddprun::rendezvous {
 namespace {
 
-// So many that a queue full of strangers is through before an agent in it gives its attempt up.
+// Accepts in one turn of the loop: enough for a queue full of strangers to be through before an
+// agent behind them gives its attempt up.
 constexpr int kAcceptsPerEvent = 256;
-// Whoever can make descriptors run out can do it for ever.
+// One warning a minute: a peer that makes descriptors run out once can do so for ever.
 constexpr absl::Duration kWarnEvery = absl::Minutes(1);
 
 // accept(2): errors of the new connection itself, which is gone.
@@ -57,7 +84,7 @@ void FrontDoor::AcceptSome(int listener) {
   WaitOrAccept();
 }
 
-// False: there is none, or it can't be taken now.
+// Returns false if no connection waits, or none can be accepted now.
 bool FrontDoor::AcceptOne(int listener) {
   sockaddr_storage address{};
   socklen_t length = sizeof(address);
@@ -116,7 +143,7 @@ void FrontDoor::HearFirst(ConnectionId id) {
   const ssize_t n = recv(guest.silent.get(), &first, 1, MSG_PEEK | MSG_DONTWAIT);
   if (n < 0 && (errno == EAGAIN || errno == EINTR)) return;
   guest.speaks.reset();
-  if (n <= 0) return;  // `ended` says so, too
+  if (n <= 0) return;  // the end of the connection, which `ended` handles
   if (options_.on_store != nullptr && BeginsTcpStore(first)) return PassToStore(id);
   const std::string answer =
       options_.wants_tls ? AnswerWithoutTls(absl::string_view(&first, 1)) : "";
@@ -126,18 +153,18 @@ void FrontDoor::HearFirst(ConnectionId id) {
   }
   refusals_->Count(loop_->Now(), "without_tls", PeerText(guest.peer),
                    absl::UnauthenticatedError("it speaks without TLS, which this service wants"));
-  // It stays until the other side has read that and closes, its time is over, or its place is
-  // needed.
+  // Only the sending half is closed, so that the peer can read the answer: a full close with unread
+  // bytes would reset the connection.
   send(guest.silent.get(), answer.data(), answer.size(), MSG_NOSIGNAL | MSG_DONTWAIT);
   shutdown(guest.silent.get(), SHUT_WR);
 }
 
 void FrontDoor::LosePatience(ConnectionId id) {
-  // It may have spoken while we were held up.
+  // The first byte may have arrived while the loop was held up.
   if (guests_.at(id).speaks != nullptr) HearFirst(id);
   const auto guest = guests_.find(id);
   if (guest == guests_.end() || !guest->second.silent.valid()) return;
-  // gRPC's clients send at once; a TCPStore of torch 2.1 or before may have nothing to ask yet.
+  // gRPC's clients send at once; a TCPStore of torch 2.1 or before may have nothing to ask so soon.
   if (guest->second.speaks != nullptr && options_.on_store != nullptr) return PassToStore(id);
   End(id);
   WaitOrAccept();
@@ -179,7 +206,8 @@ void FrontDoor::Evict(ConnectionId id) {
   End(id);
 }
 
-// The connection itself: gRPC sees its end and closes its descriptor, whether it reads or not.
+// Ends the connection for every descriptor of it: gRPC sees the end and closes its own, whether it
+// reads or not.
 void FrontDoor::End(ConnectionId id) {
   shutdown(guests_.at(id).fd.get(), SHUT_RDWR);
   Drop(id);
@@ -188,7 +216,7 @@ void FrontDoor::End(ConnectionId id) {
 void FrontDoor::Drop(ConnectionId id) {
   const auto guest = guests_.find(id);
   const auto of_peer = by_peer_.find(guest->second.peer);
-  // Not where a newer connection has come to another address of ours from the same port.
+  // The entry may be that of a newer connection, from the same port to another of our addresses.
   if (of_peer != by_peer_.end() && of_peer->second == id) by_peer_.erase(of_peer);
   guests_.erase(guest);
   keeper_.Forget(id);
@@ -212,14 +240,15 @@ void FrontDoor::TurnOut(const std::string& peer) {
   const std::optional<ConnectionId> id = StrangerOf(peer);
   if (!id.has_value()) return;
   refusals_->Count(loop_->Now(), "connection_turned_out", peer,
-                   absl::ResourceExhaustedError("it opens more calls at a time than it was told "
-                                                "that it may"));
+                   absl::ResourceExhaustedError("it opens more calls at a time than the service "
+                                                "allows"));
   keeper_.Ban(AddressGroup(guests_.at(*id).peer), loop_->Now());
   End(*id);
   WaitOrAccept();
 }
 
-// What the keeper's last step means for the listener.
+// Pauses or resumes the listener after each step of keeper_. While it is paused, connections wait
+// in the kernel's queue.
 void FrontDoor::WaitOrAccept() {
   const Instant next = keeper_.NextAccept();
   const bool pause = next > loop_->Now();

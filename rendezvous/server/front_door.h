@@ -21,44 +21,42 @@
 
 namespace ddprun::rendezvous {
 
-// Accepts a server's connections and gives them to gRPC, as far as a Doorkeeper lets them in.
+// Accepts a server's connections, and hands those that its Doorkeeper admits to gRPC.
 //
-// gRPC gets a connection with the first byte: a client of HTTP/2 and one of TLS speak first, and a
-// crowd that says nothing costs little then. It cost so much that on a busy machine agents waited
-// in the kernel's queue behind it for longer than an attempt to connect may take.
-// Of each stranger's connection a second descriptor is kept: by it the connection is ended, and its
-// end seen, because gRPC shuts a connection down before it closes it. A member's has none.
-// Threads: the loop's.
+// A connection goes to gRPC with its first byte: clients of HTTP/2 and of TLS send first, and an
+// idle connection then costs two descriptors instead of a transport of gRPC's. For each stranger
+// the door keeps a duplicate of the descriptor, to end the connection and to see its end. A
+// member's connection has no duplicate. Threads: the loop's.
 class FrontDoor {
  public:
   using Acceptor = grpc::experimental::ExternalConnectionAcceptor;
 
   struct Options {
     DoorBounds bounds;
-    // `acceptor` speaks TLS only: who speaks without is told why it is refused.
+    // `acceptor` speaks TLS only: a client without TLS gets an answer that says so.
     bool wants_tls = false;
-    // How long a connection is kept that gRPC hasn't got: as gRPC waits for a handshake.
+    // How long a connection may send nothing; as long as gRPC waits for a handshake.
     absl::Duration silent_at_most = absl::Seconds(10);
-    // Where this port is the workers' MASTER_PORT, too: takes the connections of clients of their
-    // store, of which nothing was read. Null = there is no such store here.
+    // Takes the connections of clients of the workers' store, with all their bytes unread, if this
+    // port is also the workers' MASTER_PORT. Null = there is no such store here.
     std::function<void(Fd connection)> on_store;
-    // Whose door it is, for people.
+    // The server's name in messages.
     std::string server = "the rendezvous service";
   };
 
-  // Accepts from now on. `loop`, `events` and `refusals` outlive it. Destroyed before the server
-  // of `acceptor` shuts down; connections that it has stay open then.
+  // Accepts from now on. Requires: `loop`, `events` and `refusals` outlive the door, and it is
+  // destroyed before the server of `acceptor` shuts down. Connections that gRPC has stay open.
   FrontDoor(EventLoop* loop, EventLog* events, Refusals* refusals, TcpListener listener,
             std::unique_ptr<Acceptor> acceptor, Options options);
   ~FrontDoor();
   FrontDoor(const FrontDoor&) = delete;
   FrontDoor& operator=(const FrontDoor&) = delete;
 
-  // Whose connection it is, is known from now on. `peer`: gRPC's name of it; others than the
-  // strangers here are ignored.
+  // The peer is known from now on, so its connection is no longer bounded. Params: peer: gRPC's
+  // name of it; ignored unless it is a stranger.
   void Known(const std::string& peer);
-  // Ends the connection, if it is a stranger's, and bans its address: it asks for more than it was
-  // told that it may.
+  // Ends a stranger's connection and bans its address, because it opened more calls than HTTP/2's
+  // settings allow. Params: as for Known.
   void TurnOut(const std::string& peer);
 
   size_t strangers() const { return keeper_.strangers(); }
@@ -67,10 +65,10 @@ class FrontDoor {
   struct Guest {
     PeerAddress peer;
     Fd fd;
-    std::unique_ptr<FdWatch> ended;   // goes before fd
-    Fd silent;                        // the connection itself, until it speaks; else gRPC's
-    std::unique_ptr<FdWatch> speaks;  // goes before silent
-    std::unique_ptr<Timer> patience;  // while silent is ours
+    std::unique_ptr<FdWatch> ended;   // of fd; destroyed before it
+    Fd silent;                        // the connection until its first byte; then gRPC has it
+    std::unique_ptr<FdWatch> speaks;  // of silent; destroyed before it
+    std::unique_ptr<Timer> patience;  // silent_at_most; null once gRPC has the connection
   };
 
   void AcceptSome(int listener);
@@ -95,8 +93,8 @@ class FrontDoor {
   const Options options_;
   Doorkeeper keeper_;
   uint64_t last_id_ = 0;
-  std::map<ConnectionId, Guest> guests_;         // the keeper's strangers
-  std::map<PeerAddress, ConnectionId> by_peer_;  // of these
+  std::map<ConnectionId, Guest> guests_;         // the strangers of keeper_
+  std::map<PeerAddress, ConnectionId> by_peer_;  // the ids of guests_ by address and port
   Instant next_warning_;
   bool paused_ = false;
   Timer again_;

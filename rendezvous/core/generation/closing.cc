@@ -7,6 +7,36 @@
 #include "rendezvous/core/failures/node_blame.h"
 #include "rendezvous/core/timing.h"
 
+// What the end of a generation costs (R7).
+//
+// Goal: decide once for each generation whether its end costs a restart, a membership change or
+// nothing, and name the cause. Settle() decides when every member has answered or is gone. Deciding
+// in Begin(), when the trigger arrives, would be wrong: when a machine dies, the collective of a
+// peer may fail seconds before the machine's lease expires. The trigger is then the peer's error,
+// and the job would pay a restart for a lost node.
+//
+// Settle() judges four facts:
+//   Begin()           the first trigger, and the uptime until then: stopping isn't uptime
+//   NoteLoss()        why the first member was lost or left. It may precede Begin(), because the
+//                     loss itself may be the trigger; Open() alone resets it.
+//   Round             the failures of workers, which FindFirstCause() orders (R12)
+//   newcomers_gone    how many of the nodes that a growth was for are no longer there
+//
+// Example: nodes a (rank 0) and b (rank 1), max_restarts 2, none charged so far.
+//
+//   the generation ends because           blame        why                               charged
+//   b's worker exits with 1               kWorker      "worker rank 1 on hostb exited…"  1 of 2
+//   b's worker exits with 1, a is lost    kMembership  "a was lost"                      none
+//   a node joined                         kGrowth      "1 node joined"                   none
+//   2 nodes joined, both are gone again   kMembership  "2 newcomers were gone before …"  none
+//
+// The second row blames no node: after a loss, failures of other workers count as consequences. The
+// last row is charged to the budget of membership changes, or else a node that joins and leaves
+// again and again could end every generation for free.
+//
+// The text counts equal failures from kSameFailuresNamed on. The count ends no job unless the user
+// asks for that with --crash_loop (docs/decisions/0017).
+
 namespace ddprun::rendezvous {
 
 void Closing::Open() {
@@ -77,8 +107,7 @@ Settlement Closing::Settle(const JobSpec& spec, const Round& round, double jitte
   }
   if (decision.blame != Blame::kWorker) return settled;
   if (first != nullptr) settled.why = FailureText(*first);
-  // The user decides what to conclude from it: the job ends by this only if --crash_loop says so,
-  // and then the decision has the same words.
+  // When --crash_loop ends the job, the decision's own text already has the count.
   if (history_.same_failures >= kSameFailuresNamed && decision.rule != Rule::kCrashLoop) {
     absl::StrAppend(&settled.why, "; the same failure ", history_.same_failures, " times in a row");
   }

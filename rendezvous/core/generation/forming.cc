@@ -6,6 +6,30 @@
 
 #include "base/check.h"
 
+// When the next generation forms (R3). DecideForming() has the rules; Forming keeps the instants
+// that the rules need.
+//
+// since_ has two meanings: before it, the job pauses before a restart; from it on, the job waits
+// for nodes, and join_timeout counts, so a pause never shortens the wait.
+//
+// enough_since_ is the instant at which the job last went from too few nodes to nodes_min. The last
+// call of a first formation counts from there, and not from since_: schedulers may start nodes
+// minutes apart, so a last call from since_ would often be over when the second node joins, and
+// each later node would then end a running generation for growth.
+//
+// Example: nodes_min 2, nodes_max 4, last call 30 s, join_timeout 600 s.
+//
+//   t     event             candidates  enough_since_  decision
+//   0 s   BeginFirst                 0  infinite       wait; give up at 600 s
+//   10 s  two nodes join             2  10 s           wait until 40 s
+//   16 s  one is lost                1  infinite       wait; give up at 600 s
+//   17 s  another one joins          2  17 s           wait until 47 s, not 40 s
+//   47 s  the timer fires            2  17 s           form, rule last_call
+//
+// With four candidates the generation forms at once. So it does with two when it isn't the first
+// one: the workers are stopped, and each second of waiting would be lost. Such a generation carries
+// the rule that ended the last one (rule_).
+
 namespace ddprun::rendezvous {
 
 void Forming::BeginFirst(Instant now) {
@@ -33,6 +57,8 @@ void Forming::Watch(Instant now, bool enough) {
   if (enough && enough_since_.is_infinite()) enough_since_ = now;
 }
 
+// The record has the rest of a pause, and no other time: a recovered service counts join_timeout
+// and the last call anew.
 FormingRecord Forming::ToRecord(Instant now) const {
   return {.cause = cause_ == RoundCause::kFirst   ? FormingRecord::Cause::kFirst
                    : cause_ == RoundCause::kFault ? FormingRecord::Cause::kFault

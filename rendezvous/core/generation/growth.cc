@@ -5,6 +5,30 @@
 #include "base/check.h"
 #include "rendezvous/core/timing.h"
 
+// Whether a running generation may end for newcomers (R3), and whether earlier growths paid off.
+//
+// Every growth stops all workers, so a node that joins and fails again and again could keep a
+// healthy job from training. A growth is therefore on trial (members_before_ is set) until one of
+// two things happens:
+//   NoteEnd      a generation ends after kProgressUptime or more: the growth has paid off
+//   NoteFormed   a generation has no more members than before the growth: it gained nothing
+// Comparing sizes once, when the next generation forms, isn't enough: a node that joins and dies 20
+// seconds later is counted in that generation, and would look like a success each time.
+//
+// Example: 2 members, and a third node that never stays for long.
+//
+//   call                  members_before_  fruitless_  least_uptime()
+//   Begin(2, 1)           2                0           0 s
+//   NoteFormed(3)         2                0           0 s    larger, but still on trial
+//   NoteEnd(20 s)         2                0           0 s    too short to settle it
+//   NoteFormed(2)         none             1           10 s   gained nothing
+//   Begin … NoteFormed(2) none             2           20 s
+//
+// The wait starts with kGrowthUptime, which is longer than the pauses of a node that comes and
+// goes, and doubles: 10, 20, 40 … 2560 s, then kGrowthUptimeMax (the tenth would be 5120 s). With
+// that bound of an hour, a job that runs for days can still grow. A growth that pays off resets the
+// wait to zero.
+
 namespace ddprun::rendezvous {
 
 void Growth::Watch(Instant now, bool any_newcomers) {
@@ -52,6 +76,7 @@ void Growth::Recover(const GrowthRecord& record) {
 
 absl::Duration Growth::least_uptime() const {
   if (fruitless_ == 0) return absl::ZeroDuration();
+  // The bound only keeps the shift defined: kGrowthUptimeMax is reached after 9 doublings.
   const uint32_t doublings = std::min(fruitless_ - 1, 30U);
   return std::min(kGrowthUptime * (int64_t{1} << doublings), kGrowthUptimeMax);
 }

@@ -7,9 +7,38 @@
 #include "absl/container/flat_hash_map.h"
 #include "base/check.h"
 
+// Which nodes take part in the next generation, and their group ranks (R2).
+//
+// Goal: a node keeps its rank wherever the rules allow it, because its caches and per-rank files
+// are on that node. The work is done in four passes over `wanted` slots, and a pass never moves
+// what an earlier one has placed:
+//   1. ChooseMembers   sort by (old slot, claim, endpoint's host, join order), keep the first
+//   2. PlaceClaims     a claim (--node_rank) is the slot
+//   3. PlaceSurvivors  members of the last generation keep their slots, or all close up
+//   4. newcomers       take the free slots from the lowest up
+//
+// Examples; "c=2" is node c with claim 2, and candidates are named in join order:
+//
+//   previous  candidates    wanted  result   why
+//   a b c     a c x         3       a x c    x takes the slot of b
+//   a b       b x y         3       x b y    b keeps slot 1 although the world grows
+//   a b c     c x           2       c x      the world shrinks: survivors first, in old order
+//   -         a=1 b c       3       b a c    a claim is a slot, not a place in an order
+//   -         a=3 b=0 c=2   3       b c a    claims beyond the world keep their order
+//   a b c     a b c x=0     4       x a b c  a's slot is claimed, so all survivors close up
+//
+// PlaceClaims goes from the highest claim down, and lowers a claim only as far as those above it
+// need: in the fifth row 3 becomes 2, so 2 becomes 1, and 0 stays. From the lowest up, 2 would take
+// slot 2, and nothing would be left for 3. A slot is always found, because there are at most
+// `wanted` claims.
+//
+// PlaceSurvivors is all or nothing. If only the survivor without its slot moved, then in the last
+// row a would go to slot 3, behind b and c, and survivors would change their order.
+
 namespace ddprun::rendezvous {
 namespace {
 
+// Sorts behind every slot of the last generation.
 constexpr size_t kNewcomer = SIZE_MAX;
 
 // One candidate that takes part.
@@ -45,7 +74,6 @@ std::vector<Pick> ChooseMembers(const std::vector<NodeId>& previous,
   return picks;
 }
 
-// A claim is the slot. Claims beyond the world move down, keeping their order.
 void PlaceClaims(const std::vector<Pick>& picks, Slots& slots) {
   std::map<uint32_t, size_t> by_claim;
   for (const Pick& pick : picks) {
@@ -60,6 +88,7 @@ void PlaceClaims(const std::vector<Pick>& picks, Slots& slots) {
   }
 }
 
+// Requires: `survivors` in the order of their old slots.
 void PlaceSurvivors(const std::vector<Pick>& survivors, size_t previous_count, Slots& slots) {
   const bool keep = slots.size() >= previous_count &&
                     std::all_of(survivors.begin(), survivors.end(), [&](const Pick& survivor) {
@@ -93,7 +122,7 @@ std::vector<size_t> AssignRanks(const std::vector<NodeId>& previous,
   }
   PlaceSurvivors(survivors, previous.size(), slots);
   size_t free = 0;
-  for (const Pick& newcomer : newcomers) {  // already in the order of host, then join
+  for (const Pick& newcomer : newcomers) {  // ChooseMembers sorted them: host first, then by join
     while (slots[free]) ++free;
     slots[free] = newcomer.index;
   }
@@ -107,6 +136,8 @@ std::vector<size_t> AssignRanks(const std::vector<NodeId>& previous,
   return order;
 }
 
+// Example: nodes with 2 workers of role "trainer", 1 of "reader" and 3 of "trainer" get the base
+// ranks 0, 2, 3, the base role ranks 0, 0, 2, and the role's world sizes 5, 1, 5.
 std::vector<Placement> PlaceWorkers(const std::vector<Share>& shares_by_group_rank) {
   std::vector<Placement> placements;
   placements.reserve(shares_by_group_rank.size());

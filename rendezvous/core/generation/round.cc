@@ -8,6 +8,30 @@
 #include "rendezvous/core/describe.h"
 #include "rendezvous/core/timing.h"
 
+// The live generation (R3).
+//
+// Goal: after each message the job asks "have all members started, succeeded, settled?". With up to
+// 16,384 members (kNodesMax) a scan for each message would make a restart quadratic, so the answers
+// are counters, and each setter changes at most one member. BrokenCounts() is the scan; tests and
+// the simulation compare it with the counters.
+//
+// Invariant: open_ is the number of members with settled == false, where
+//   settled = gone, or stopped and connected
+//
+//   event                     a        b                     open_
+//   the generation forms      running  running               2
+//   a answers GroupStopped    stopped  running               1
+//   b answers GroupStopped    stopped  stopped               0   settled: the round closes
+//   or b's stream breaks      stopped  stopped, no stream    1   a disconnected b is awaited
+//   and b is lost             stopped  lost                  0
+//
+// A stopped member without a stream keeps the round open, because only nodes with a stream can be
+// in the next generation: closing now would leave out a healthy node because its connection broke
+// a moment ago. The rules for losses (R4) bound the wait.
+//
+// A member that succeeded may leave (R8): its node_order is 0 then, but its state isn't kLost, and
+// it doesn't count as gone unless the generation has to end for another reason.
+
 namespace ddprun::rendezvous {
 
 Round::Round(Generation generation, Instant formed, std::vector<RoundMember> members,
@@ -91,6 +115,15 @@ void Round::SetSucceeded(uint32_t group_rank, Instant now) {
   last_success_ = now;
 }
 
+// Reports the members that still run kOthersEndedAfter (30 s: longer than most uploads and last
+// evaluations) after the latest success. Every success restarts the clock, so a job whose nodes end
+// one by one reports nothing. Example with members 0 to 4, where 0 and 1 have succeeded at 0 s:
+//
+//   30 s   {2, 3, 4}
+//   40 s   member 2 succeeds: at 70 s nothing, because {3, 4} were in the first report
+//   90 s   member 3 succeeds: at 120 s {4}, once more because one member alone is left
+//
+// Called with every probe, so no timer of its own is needed.
 std::vector<uint32_t> Round::TakeLaggards(Instant now) {
   if (last_success_.is_infinite() || now - last_success_ < kOthersEndedAfter) return {};
   last_success_ = Instant::Infinite();
@@ -108,6 +141,8 @@ std::set<uint32_t> Round::NotSucceeded() const {
   return ranks;
 }
 
+// The rank and the generation come from the sender's place in this round, not from its message: a
+// wrong agent can't accuse another node's worker.
 bool Round::AddFailure(uint32_t group_rank, WorkerFailure failure, Instant arrival) {
   const RoundMember& member = members_.at(group_rank);
   if (failure.local_rank >= member.worker_count) return false;

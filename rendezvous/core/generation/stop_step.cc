@@ -9,6 +9,35 @@
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/core/describe.h"
 
+// One step at which all ranks of a generation stop (R14, docs/decisions/0018).
+//
+// Goal: choose a step S that no rank has passed, while all ranks go on training. "The highest step
+// plus one" alone fails: a fast rank passes it while the proposal is under way, and what the ranks
+// save doesn't fit together. A margin that no rank can pass doesn't exist either, because nothing
+// bounds how long a message takes. So each round proposes S, the agents hold workers that reach S,
+// and each agent answers whether all of its workers are below S or wait at it.
+//
+// Invariant: when every member of a round has answered `below`, no worker can pass S any more, so S
+// can be committed. If a worker was past S, the next S is above the highest step ever reported, by
+// twice the margin. The margin grows until it exceeds the steps that a round trip takes.
+//
+//   round  answers: highest step, below?   highest_  margin_  next
+//   1      17; 16                          17        1        propose S = 18
+//   2      18, past it; 17                 18        2        propose S = 20
+//   3      19; 20, past it                 20        4        propose S = 24
+//   4      22; 22, all below                                  commit 24
+//
+// The first margin is 1 and the steps that kAgreeingTime holds: with steps of 1 ms it is 51, and S
+// is mostly agreed on in one round. With an unknown step time it is 1, and doubling finds the rest.
+//
+// How the deadline is shared out (kAgreeingShare, kReachingShare): a quarter of it to agree; at
+// most half of what is left to reach S; the rest to save, because nobody knows how long that takes.
+// With 40 s and steps of 19 s, the first S is 19 s away, which is within 20 s; the second would be
+// 38 s away, and the agreement is given up.
+//
+// Only answers to round_ count. first_round_ differs between the lives of a service, so an answer
+// to the agreement of one life isn't taken for an answer to that of the next.
+
 namespace ddprun::rendezvous {
 
 void StopAgreement::Begin(Instant now, Instant until, std::set<uint32_t> members) {

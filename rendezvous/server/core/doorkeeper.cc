@@ -4,15 +4,44 @@
 
 #include "base/check.h"
 
+// Which unauthenticated connections are kept (R9, docs/decisions/0046 and 0058).
+//
+// Goal: nobody can keep an agent out by opening connections, and no flood ends the connection of an
+// agent that is about to join. The simple rules fail:
+//   refuse when full        some thousand idle connections keep every agent out
+//   evict the oldest        a flood evicts agents before the service has read their Join
+//   evict after 1 s         16,384 agents that connect at the same moment fill 4,096 places in 0.1
+//                           s, and the first is welcomed after 2.5 s: agents evict each other
+//   bound each address      attackers have many addresses, and agents behind a gateway share one
+//
+// So a stranger is evicted only when it is old enough, and how old that is depends on its address:
+// 1 s in a crowd (an address with more than `few` strangers), 10 s elsewhere. A flood so gets at
+// most 4,096 connections a second from crowds, and 410 from addresses that stay below them.
+//
+// Example: 4 places, at most 3 of them for one address, few = 1.
+//
+//   t     call                      places        result
+//   0 s   Accepted a1, b2, b3, c4   a1 b2 b3 c4   all admitted; b is a crowd
+//   0 s   NextAccept()                            1 s: b2 is the first that can be evicted
+//   1 s   Accepted d5               a1 b3 c4 d5   b2 evicted, although a1 has the lower id
+//   1 s   NextAccept()                            10 s: no address is a crowd any more
+//   10 s  Accepted e6               b3 c4 d5 e6   a1 evicted
+//
+// Ids grow with time, so the order of ids is the order of ages, and strangers_ needs no second
+// index by age. last_ripe_ divides it: ids up to there are 1 s old. Ripen() moves the mark over
+// each stranger once. ripe_ and in_crowds_ answer "the largest crowd with a ripe stranger" and "the
+// oldest stranger of any crowd" in O(log n).
+
 namespace ddprun::rendezvous {
 namespace {
 
 constexpr uint64_t kReserved = 64;          // listeners, logs, loops, pipes, the status page
-constexpr uint64_t kDescriptorsMin = 1024;  // where nobody says: POSIX's usual soft limit
-constexpr uint64_t kFew = 8;                // an agent, its heartbeats, who asks for its status
+constexpr uint64_t kDescriptorsMin = 1024;  // if the limit is unknown: the usual soft limit
+constexpr uint64_t kFew = 8;  // an agent, its heartbeats, and calls for the job's status
 
 }  // namespace
 
+// Example: 1,024 descriptors leave 960, so 240 strangers take 480; 120 from one address, few = 8.
 DoorBounds DoorBoundsFor(uint64_t descriptors) {
   if (descriptors == 0) descriptors = kDescriptorsMin;
   const uint64_t free = descriptors > kReserved ? descriptors - kReserved : 0;
@@ -60,7 +89,7 @@ std::optional<ConnectionId> Doorkeeper::OutOfDescriptors(Instant now) {
   return first;
 }
 
-// Who makes room for one of another address.
+// The stranger that makes room for a connection of another address.
 std::optional<ConnectionId> Doorkeeper::FirstToGo() const {
   if (!ripe_.empty()) return ripe_.begin()->second;
   if (strangers_.empty()) return std::nullopt;

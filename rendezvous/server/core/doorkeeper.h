@@ -18,69 +18,73 @@
 
 namespace ddprun::rendezvous {
 
-// Of one that was accepted; the later, the greater.
+// An accepted connection; later ones have greater ids.
 using ConnectionId = Strong<struct ConnectionIdTag, uint64_t>;
 
-// Strangers' connections, however many descriptors there are: who join at one moment; an idle one
-// takes memory.
+// Upper bound of strangers, however many descriptors there are: agents of a large job that join at
+// the same moment. An idle connection takes memory.
 inline constexpr uint64_t kStrangersMax = 4096;
 
-// How many connections a service keeps of those whom it doesn't know (yet).
+// How many connections of unauthenticated peers ("strangers") a service keeps.
 struct DoorBounds {
-  size_t strangers = 1;    // at least 1
-  size_t per_address = 1;  // of these; at least 1
+  size_t strangers = 1;    // in all; at least 1
+  size_t per_address = 1;  // from one address; at least 1
   size_t few = 0;          // an address with more than these is a crowd
 };
 
-// What a process that may have so many descriptors can spare; 0 = it doesn't know. A stranger takes
-// two, and all together take at most half of what isn't reserved for the process's own: the rest is
-// for members, who take one.
+// Bounds for a process that may have `descriptors` of them; 0 = unknown. A stranger takes two, and
+// all strangers together at most half of those that aren't reserved for the process itself. The
+// other half is for members, which take one each.
 DoorBounds DoorBoundsFor(uint64_t descriptors);
 
-// Whose connections are kept while nobody knows whose they are: a stranger is who has neither
-// joined, nor brought the token, nor a member's heartbeats. Strangers are bounded, in all and by
-// address; who is known is no business of this part any more, and so is never counted or ended.
-// Pure; each step is O(log n).
+// Decides which connections of unauthenticated peers are kept. A peer is unauthenticated (a
+// stranger) until it joins, shows the token or brings a member's heartbeats. Strangers are bounded,
+// in all and by address. Connections of known peers are neither counted nor ended.
+// Owned by FrontDoor and WebGuests. Pure; each step is O(log n).
 class Doorkeeper {
  public:
-  // One of a crowd that has had so long to say who it is may have to make room: a Join is there
-  // within a few round trips.
+  // A stranger of a crowd that is this old may be evicted: a Join arrives within some round trips.
   static constexpr absl::Duration kRipeAfter = absl::Seconds(1);
-  // The same of the few that an address has elsewhere. A cluster's agents all come at one moment,
-  // each from its own address, and it is the service that is late then: a thousand take it a
-  // second.
+  // The same for a stranger whose address isn't a crowd. A cluster's agents all connect at the same
+  // moment, each from its own address, and then the service is the slow side: it welcomes about a
+  // thousand in a second.
   static constexpr absl::Duration kFewRipeAfter = absl::Seconds(10);
-  // Before another try when no descriptor was left, unless a connection ends.
+  // Pause after an accept(2) without a free descriptor, unless a connection ends before.
   static constexpr absl::Duration kExhaustedPause = absl::Milliseconds(100);
-  // Nobody is admitted from an address of which somebody abused a connection.
+  // How long an address is refused after Ban().
   static constexpr absl::Duration kBannedFor = absl::Seconds(10);
-  static constexpr size_t kBannedMax = 4096;  // addresses; the next takes the oldest one's place
+  static constexpr size_t kBannedMax = 4096;  // addresses; the next one replaces the oldest
 
   explicit Doorkeeper(const DoorBounds& bounds) : bounds_(bounds) {}
 
-  // From when on the next connection may be accepted. Later than now when all places are taken by
-  // strangers who have their time still, and when no descriptor was left a moment ago.
+  // The earliest time for the next accept(2). In the future while all places are taken by strangers
+  // that are too young to be evicted, and after OutOfDescriptors().
   Instant NextAccept() const;
 
   struct Answer {
-    bool admitted = false;                // else: close it at once
-    std::optional<ConnectionId> evicted;  // end this one; it is no longer counted
+    bool admitted = false;                // false: close the new connection at once
+    std::optional<ConnectionId> evicted;  // end this connection; it is no longer counted
   };
-  // A connection was accepted. Its place is a free one; else that of the oldest ripe stranger of
-  // the same address, where the address has its most; else that of the oldest of the crowd with
-  // the most strangers, of those with a ripe one; else that of the oldest, if it is ripe as one of
-  // few.
-  // Params: id: greater than all before. address: who shares it shares its bound.
+  // Finds a place for a connection that was accepted, by the first of these that applies:
+  //   the address is banned: not admitted
+  //   the address is at its bound: the place of its own oldest stranger, if kRipeAfter old; or none
+  //   a free place
+  //   the place of the oldest stranger of a crowd, if kRipeAfter old; the largest such crowd's
+  //   the place of the oldest stranger of all, if kFewRipeAfter old
+  // Params: id: greater than all earlier ones. address: peers with equal ones share a bound.
   Answer Accepted(ConnectionId id, const std::string& address, Instant now);
 
-  // No descriptor was left to accept one. Returns whom to end for it, if anybody is ripe.
+  // An accept(2) has failed for lack of descriptors. Returns the connection to end, if a stranger
+  // is old enough.
   std::optional<ConnectionId> OutOfDescriptors(Instant now);
 
-  // Somebody of that address abused a connection: each costs more than what the bounds are for.
-  // What is open stays. Ignored while it is banned.
+  // Refuses new connections of the address for kBannedFor, because one of them was abused: an
+  // abused connection costs more than the bounds allow for. Open connections stay. Ignored while
+  // the address is banned already.
   void Ban(const std::string& address, Instant now);
 
-  // It is known now, or it has ended. Others are ignored: it may just have been evicted.
+  // The peer is known now, or its connection has ended. Unknown ids are ignored, because the
+  // connection may just have been evicted.
   void Forget(ConnectionId id);
 
   size_t strangers() const { return strangers_.size(); }
@@ -91,11 +95,11 @@ class Doorkeeper {
  private:
   struct Stranger {
     std::string address;
-    Instant since;  // not before that of lower ids
+    Instant since;  // when it was accepted; never earlier than for a lower id
   };
   struct Address {
     std::set<ConnectionId> strangers;  // not empty
-    size_t ripe = 0;                   // of these, the oldest ones: old enough in a crowd
+    size_t ripe = 0;                   // how many are kRipeAfter old; these are the lowest ids
   };
   // The most strangers first, then the oldest one.
   struct LargestFirst {
@@ -113,7 +117,8 @@ class Doorkeeper {
   void Add(ConnectionId id, const std::string& address, Instant now);
   ConnectionId Evict(ConnectionId id);
   void Remove(ConnectionId id);
-  // An address is changed between these two.
+  // Remove the address from ripe_ and in_crowds_, and add it again. Every change of an address
+  // happens between the two, because the keys of both sets depend on its strangers.
   void Unlist(const Address& address);
   void List(const Address& address);
 
@@ -121,14 +126,14 @@ class Doorkeeper {
   std::map<ConnectionId, Stranger> strangers_;           // at most bounds_.strangers
   absl::flat_hash_map<std::string, Address> addresses_;  // of strangers_, and each of these there
   std::set<std::pair<size_t, ConnectionId>, LargestFirst>
-      ripe_;                          // crowds with a ripe one: how many strangers, and the oldest
-  std::set<ConnectionId> in_crowds_;  // the oldest of each crowd
-  ConnectionId last_;                 // no stranger is greater
-  ConnectionId last_ripe_;            // strangers up to this one are ripe, the others aren't
-  std::deque<std::pair<Instant, std::string>> bans_;  // until when, the first to end first
-  absl::flat_hash_set<std::string> banned_;           // of bans_, each once
-  Instant latest_;                                    // the latest time that was told
-  Instant exhausted_until_;                           // accepting pauses until then
+      ripe_;                          // crowds with a ripe stranger: its size, its oldest stranger
+  std::set<ConnectionId> in_crowds_;  // the oldest stranger of each crowd
+  ConnectionId last_;                 // the greatest id so far
+  ConnectionId last_ripe_;            // strangers up to this id are kRipeAfter old
+  std::deque<std::pair<Instant, std::string>> bans_;  // end of each ban, in this order
+  absl::flat_hash_set<std::string> banned_;           // the addresses of bans_, each once
+  Instant latest_;                                    // the latest `now` of all calls
+  Instant exhausted_until_;                           // no accept(2) before
 };
 
 }  // namespace ddprun::rendezvous
