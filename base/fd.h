@@ -43,8 +43,9 @@ struct FdPair {
 // pipe2(2) with O_CLOEXEC. Errors: RESOURCE_EXHAUSTED — no descriptor is left.
 absl::StatusOr<FdPair> MakePipe();
 
-// Opens /dev/null for what is closed of 0-2, so that no other descriptor gets such a number: what a
-// program writes there would go into a socket, and children would be without their streams.
+// Opens /dev/null for each of the descriptors 0 to 2 that is closed. Otherwise a socket may get
+// such a number and receive what a program prints, and children would start without their standard
+// streams.
 void FillStandardStreams();
 
 // socketpair(2) of SOCK_SEQPACKET with SOCK_CLOEXEC: messages keep their borders, and the death of

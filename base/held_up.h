@@ -5,9 +5,9 @@
 
 namespace ddprun {
 
-// Who is called later than it asked for by more than this was held up itself: its process was
-// stopped, its machine paused or out of memory. A machine that is only busy lets nobody wait for so
-// long. What others did meanwhile may be unread, so their silence proves nothing
+// A timer that fires later than this means that the process itself was held up: it was stopped, or
+// its machine paused or ran out of memory. A machine that is only busy doesn't delay a process for
+// so long. Messages may have arrived unread meanwhile, so the silence of others proves nothing
 // (docs/PROTOCOL.md R4).
 inline constexpr absl::Duration kHeldUp = absl::Milliseconds(250);
 

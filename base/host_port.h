@@ -15,13 +15,14 @@ inline std::string HostPort(const std::string& host, int port) {
   return literal_v6 ? absl::StrCat("[", host, "]:", port) : absl::StrCat(host, ":", port);
 }
 
-// Whether it is this machine by any reading: "localhost", "::1" or an address of 127/8. Pure.
+// Whether the host is this machine however it is resolved: "localhost", "::1" or an address of
+// 127/8. Pure.
 inline bool IsLoopback(const std::string& host) {
   return host == "localhost" || host == "::1" || host == "[::1]" || absl::StartsWith(host, "127.");
 }
 
-// Where a server listens that others reach at `host`: at that address alone if no other machine can
-// reach it, else at all. `port` 0 = of the kernel's choice. Pure.
+// The address on which a server listens so that others reach it at `host`: `host` itself if no
+// other machine can reach that, else all addresses. `port` 0 = one that the kernel chooses. Pure.
 inline std::string ListenFor(const std::string& host, int port = 0) {
   return HostPort(IsLoopback(host) ? host : "::", port);
 }

@@ -10,8 +10,8 @@
 namespace ddprun {
 
 // A point on a monotonic clock, in nanoseconds since an arbitrary origin (CLOCK_MONOTONIC in
-// production, zero in simulations). Instants of two machines can't be compared. What comes after
-// the last one is infinite: durations may be anybody's.
+// production, zero in simulations). Instants of two machines can't be compared. A sum beyond the
+// last instant is infinite, because durations may come from users and peers.
 class Instant {
  public:
   constexpr Instant() = default;

@@ -22,9 +22,9 @@ bool LogEnabled(LogLevel level);
 // else "ddprun: warning: text". Threads: any.
 void Log(LogLevel level, absl::string_view message);
 
-// Has `write` write what is printed from now on, whole lines, instead of this module: a process
-// whose only thread may not wait for a console. Threads: `write` is called on any, one call at a
-// time. Null: this module again.
+// From now on `write` prints whole lines in place of this module, for a process whose only thread
+// may not block on a console. Null: this module prints again. Threads: `write` is called on any
+// thread, one call at a time.
 void SetLogWriter(std::function<void(absl::string_view lines)> write);
 
 // Prints lines to stderr as they are.

@@ -10,9 +10,9 @@
 
 namespace ddprun {
 
-// The way to the loop for threads that may outlive what they call, and its loop: gRPC's. Once
-// closed, nothing that was posted here runs any more, so its owner can go while those threads still
-// hold the inbox.
+// Posts calls to a loop from threads that may outlive the loop and the object that they call, as
+// gRPC's do. Once the inbox is closed, none of its calls runs any more, so its owner can be
+// destroyed while those threads still hold the inbox.
 class LoopInbox : public std::enable_shared_from_this<LoopInbox> {
  public:
   // `loop` outlives Close().
@@ -24,9 +24,10 @@ class LoopInbox : public std::enable_shared_from_this<LoopInbox> {
 
   // Threads of what follows: the loop's.
 
-  // Drops what was posted before and refuses what comes later. A posted call may do it.
+  // Closes the inbox: drops the calls that were posted before, and refuses later ones. A posted
+  // call may do it.
   void Close();
-  // The same, but runs what was posted before.
+  // Closes the inbox, but runs the calls that were posted before.
   void RunPostedAndClose();
   bool open() const { return open_; }
 

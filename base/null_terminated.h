@@ -6,9 +6,9 @@
 
 namespace ddprun {
 
-// The texts as execve(2) and main() have arguments and environment: pointers, the last one null.
-// They are good until `texts` or one of them changes or goes. Only main() may write through them:
-// execve(2) doesn't, its prototype is older than const. Pure; threads: any.
+// Arguments or environment as execve(2) and main() have them: pointers, the last one null. They are
+// valid until `texts` or one of its strings changes. Only main() may write through them: execve(2)
+// doesn't, but its prototype is older than const. Pure; threads: any.
 inline std::vector<char*> NullTerminated(const std::vector<std::string>& texts) {
   std::vector<char*> pointers;
   pointers.reserve(texts.size() + 1);

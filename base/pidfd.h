@@ -19,7 +19,7 @@ absl::StatusOr<Fd> OpenPidfd(pid_t pid, absl::string_view whose);
 // Whether the kernel is too old for pidfds, or a seccomp filter refuses them, and what to do.
 // Params: release: the kernel's, of uname(2): "5.10.0-32-amd64".
 std::string PidfdAdvice(absl::string_view release);
-// The same of the running kernel.
+// PidfdAdvice() for the running kernel.
 std::string PidfdAdvice();
 
 }  // namespace ddprun

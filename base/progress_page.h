@@ -25,36 +25,37 @@ inline constexpr size_t kProgressPageBytes = 4096;
 inline constexpr char kProgressMagic[8] = {'D', 'D', 'P', 'R', 'U', 'N', 'P', 'G'};
 inline constexpr uint64_t kProgressVersion = 1;
 
-// Offsets of the 64-bit fields.
+// Offsets of the 64-bit fields of a worker's progress page.
 inline constexpr size_t kProgressVersionOffset = 8;
 inline constexpr size_t kProgressGenerationOffset = 16;
 inline constexpr size_t kProgressWordOffset = 64;  // worker → agent; a cache line of its own
-// When the word was stored, as CLOCK_MONOTONIC's nanoseconds, or shortly before; 0 = not known.
+// CLOCK_MONOTONIC's nanoseconds when the word was stored, or shortly before; 0 = not known.
 inline constexpr size_t kProgressTimeOffset = 72;
-// The stop step of a preemption, in two phases: what the agent asks, what the worker answers, and
-// what was agreed. Each is 0 or a step, but for the answer: its lowest bit says that the worker
-// asks for a stop step, the others at which step it stands (0 = none).
+// The stop step of a preemption, in two phases: the agent's question, the worker's answer, and the
+// step that was agreed on. Each is 0 or a step, except for the answer: its lowest bit says that the
+// worker asks for a stop step, the other bits at which step it stands (0 = none).
 inline constexpr size_t kProgressPrepareOffset = 128;
 inline constexpr size_t kProgressAnswerOffset = 192;
 inline constexpr size_t kProgressCommitOffset = 256;
-// Nanoseconds for which the worker has waited for data since it began; it only grows.
+// Nanoseconds that the worker has waited for data since its start; only grows.
 inline constexpr size_t kProgressDataWaitOffset = 320;
 
-// What a thread of a worker whose steps are counted sees beside the training (launcher/marks), a
-// few times a second while there is no step: all 64-bit words but the text.
-inline constexpr size_t kProgressCollectivesOffset = 384;  // begun in the default group, and one
-inline constexpr size_t kProgressLookedOffset = 392;       // when, as the time of a mark
-inline constexpr size_t kProgressLooksOffset = 400;        // since the last mark
-inline constexpr size_t kProgressPlacesOffset = 408;       // different ones among them, and growths
-inline constexpr size_t kProgressJumpsOffset = 416;        // of them in the jump of a loop
+// What the watching thread of a worker whose steps are counted sees beside the training
+// (launcher/marks), a few times a second while there is no step. All are 64-bit words but the text.
+inline constexpr size_t kProgressCollectivesOffset = 384;  // begun in the default group, plus one
+inline constexpr size_t kProgressLookedOffset =
+    392;  // time of the latest look, as the time of a mark
+inline constexpr size_t kProgressLooksOffset = 400;   // looks since the last mark
+inline constexpr size_t kProgressPlacesOffset = 408;  // different places seen, and growths
+inline constexpr size_t kProgressJumpsOffset = 416;   // looks in the jump of a loop
 // The time-out of the default group in milliseconds; 0 = not known.
 inline constexpr size_t kProgressTimeoutOffset = 424;
 inline constexpr size_t kProgressFlagsOffset = 432;
 inline constexpr uint64_t kProgressAtLocks = 1;  // each thread of Python's is acquiring a lock
-inline constexpr uint64_t kProgressFinal = 2;    // the interpreter ends: what is said stays so
+inline constexpr uint64_t kProgressFinal = 2;    // the interpreter ends; nothing changes any more
 inline constexpr size_t kProgressWatcherOffset = 440;  // the thread's own id (gettid(2))
-// Texts, UTF-8, that end with a zero byte: where the training is, innermost first; the innermost
-// place that is in no library; process groups and the collective that is waited in.
+// UTF-8 texts that end with a zero byte: the stack of the training, innermost first; the innermost
+// place outside of libraries; the process groups, and the collective in which the worker waits.
 inline constexpr size_t kProgressPlaceOffset = 512;
 inline constexpr size_t kProgressPlaceBytes = 480;
 inline constexpr size_t kProgressUserPlaceOffset = 1024;
@@ -62,7 +63,7 @@ inline constexpr size_t kProgressUserPlaceBytes = 512;
 inline constexpr size_t kProgressGroupsOffset = 1536;
 inline constexpr size_t kProgressGroupsBytes = 2560;
 
-// What a worker is doing. The limits of each timed phase are learned apart.
+// What a worker is doing. Each timed phase has a limit of its own, which is learned.
 enum class ProgressPhase : uint8_t {
   kNone = 0,        // never marked
   kStart = 1,       // before the first step; timed by the first-step timeout
@@ -71,19 +72,19 @@ enum class ProgressPhase : uint8_t {
   kEvaluation = 4,  // timed
   kIdle = 5,        // waits on purpose; not timed
   kDone = 6,        // needs no more watching; not timed
-  // Training steps that ddprun counts itself, from 1 in each generation (launcher/marks): where in
-  // its training a program is they don't say.
+  // A training step that ddprun counts itself, from 1 in each generation (launcher/marks). Such a
+  // number doesn't say where in its training the program is.
   kCounted = 7,
 };
 
 inline constexpr uint64_t kProgressStepMax = (uint64_t{1} << 56) - 1;
 
-// The word: the phase in the upper 8 bits, the step in the lower 56.
+// The progress word: the phase in the upper 8 bits, the step in the lower 56.
 constexpr uint64_t PackProgress(ProgressPhase phase, uint64_t step) {
   return static_cast<uint64_t>(phase) << 56 | (step & kProgressStepMax);
 }
 constexpr uint64_t ProgressStepOf(uint64_t word) { return word & kProgressStepMax; }
-// Phases of later versions count as idle: what isn't known isn't timed.
+// Phases of later versions count as idle, which isn't timed.
 constexpr ProgressPhase ProgressPhaseOf(uint64_t word) {
   const uint64_t phase = word >> 56;
   return phase <= static_cast<uint64_t>(ProgressPhase::kCounted) ? static_cast<ProgressPhase>(phase)

@@ -9,13 +9,13 @@
 
 namespace ddprun {
 
-// A thread that runs `body`, to be joined or detached. Error: kResourceExhausted where there can be
-// no more of them (pthread_create(3): a limit on processes, or no memory for a stack), for which
-// std::thread throws; the message says what the thread was for. Threads: any.
+// Starts a thread that runs `body`, to be joined or detached. Error: kResourceExhausted if no more
+// threads are possible (pthread_create(3): a limit on processes, or no memory for a stack), where
+// std::thread would throw. The message names what the thread was for. Threads: any.
 absl::StatusOr<std::thread> StartThread(const char* what, std::function<void()> body);
 
-// Whether there can be `count` more threads at once: libraries that get none go on without, and
-// what they can't do then looks like the network's fault. Error: as above. Threads: any.
+// Whether `count` more threads can exist at once. Libraries that get none go on without them, and
+// their failure then looks like the network's. Error: as for StartThread. Threads: any.
 absl::Status CheckThreads(int count);
 
 }  // namespace ddprun

@@ -6,19 +6,19 @@
 
 namespace ddprun {
 
-// The files by which a process shows on TCP who it is, and knows its cluster: PEM, read again when
-// they change. All three are paths, or all are empty: without TLS.
+// The PEM files with which a process authenticates itself on TCP and recognizes members of its
+// cluster; read again when they change. All three are paths, or all are empty: without TLS.
 struct TlsFiles {
-  std::string ca;           // certificates of who signs: whoever has one of them is the cluster's
-  std::string certificate;  // ours, and what lies between it and the CA's
+  std::string ca;           // certificates of the authorities that sign the cluster's members
+  std::string certificate;  // ours, and the chain between it and the CA's
   std::string key;          // of `certificate`; without a passphrase
 
   bool used() const { return !ca.empty(); }
   friend auto operator<=>(const TlsFiles&, const TlsFiles&) = default;
 };
 
-// What each certificate of a cluster names, and both sides look for: not a host, because what
-// counts is whether the cluster's CA signed it (docs/decisions/0052).
+// The name in each certificate of a cluster, which both sides check. No host name, because only the
+// CA's signature counts (docs/decisions/0052).
 inline constexpr char kTlsName[] = "ddprun";
 
 }  // namespace ddprun

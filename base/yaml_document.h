@@ -18,19 +18,19 @@ struct YamlNode {
   enum class Kind { kNull, kScalar, kList, kMap };
 
   Kind kind = Kind::kNull;
-  int line = 1;                   // where it begins, or in a map its key; from 1
+  int line = 1;                   // of its first character, or of its key in a map; from 1
   std::string text;               // kScalar
   bool quoted = false;            // kScalar: written in quotes, so 'no' is a word
-  std::vector<std::string> keys;  // kMap: of the items, each once
+  std::vector<std::string> keys;  // kMap: the keys of `items`, each once
   std::vector<YamlNode> items;    // kList, kMap
 
   // The value of a key of a map; null when it is not there.
   const YamlNode* Find(absl::string_view key) const;
 };
 
-// Reads the one document of `text` (YAML 1.2 core as yaml-cpp reads it, JSON included). An empty
-// text is a kNull node. Anchors and aliases are refused: nothing here needs them, and a few of them
-// make a document of any size.
+// Reads a text with one document (YAML 1.2 core as yaml-cpp reads it, JSON included). An empty text
+// is a kNull node. Anchors and aliases are refused: no file here needs them, and a few of them can
+// expand to a document of any size.
 // Errors: INVALID_ARGUMENT "line N: what is wrong". Never throws; any bytes are fine. Threads: any.
 absl::StatusOr<YamlNode> ReadYaml(const std::string& text);
 

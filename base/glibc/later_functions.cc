@@ -76,7 +76,7 @@ void FillRandomly(void* buffer, size_t size) {
 
 // glibc's own fork(2) has the kernel write the child's thread id into the thread's descriptor,
 // where raise(3) and mutexes read it. The address is the one that the kernel clears at the
-// thread's end. A kernel that doesn't tell it (no CONFIG_CHECKPOINT_RESTORE) leaves the parent's.
+// thread's end. A kernel that doesn't report it (no CONFIG_CHECKPOINT_RESTORE) leaves the parent's.
 pid_t ForkWithoutHandlers() {
   int* thread_id = nullptr;
   unsigned long flags = SIGCHLD;  // NOLINT(google-runtime-int): clone(2)'s

@@ -22,8 +22,8 @@ void FillRandomly(void* buffer, size_t size);
 // close_range(2), of glibc 2.34: the kernel's (5.9; CLOSE_RANGE_CLOEXEC: 5.11), and where it lacks
 // that or a seccomp filter refuses it, CloseRangeByHand(). Async-signal-safe.
 int CloseRange(unsigned first, unsigned last, int flags);
-// The same by the list in /proc, or, without that, for each number below RLIMIT_NOFILE. Other
-// threads may open a descriptor meanwhile that is missed. Async-signal-safe.
+// close_range(2) by the list of descriptors in /proc or, without /proc, by trying each number below
+// RLIMIT_NOFILE. Misses descriptors that other threads open meanwhile. Async-signal-safe.
 int CloseRangeByHand(unsigned first, unsigned last, int flags);
 
 // posix_spawn_file_actions_addclosefrom_np(3), of glibc 2.34, for the descriptors that are open

@@ -7,11 +7,10 @@
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/types.h"
 
-// The checks of a Join that need no look at other nodes; pure. Every status says what to do (R6,
-// R9).
+// The checks of a Join that don't involve other nodes; pure. Every status says what to do (R6, R9).
 namespace ddprun::rendezvous {
 
-// True when both are equal. Takes the same time whatever differs, but for the length of `offered`.
+// True if both are equal. The time depends only on the length of `offered`.
 bool SameSecret(const std::string& expected, const std::string& offered);
 
 // Errors: FAILED_PRECONDITION — another protocol major; names the side to upgrade.

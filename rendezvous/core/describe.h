@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "rendezvous/core/types.h"
 
-// Texts for people, in one place so that all messages speak alike. Pure.
+// Texts for people, in one place so that all messages use the same words. Pure.
 namespace ddprun::rendezvous {
 
 // "600 s", "150 ms".
@@ -26,17 +26,17 @@ std::string FailureText(const WorkerFailure& failure);
 
 // "succeeded", "failed", "failed for good", "stopped" or "preempted".
 std::string OutcomeText(Outcome outcome);
-// The same for programs: "failed_for_good".
+// The outcome for programs: "failed_for_good".
 std::string OutcomeName(Outcome outcome);
 
-// "restart 2 of 3", or with restarts that were given back "restart 7, 2 of 3 since the last
-// progress"; "restart 2" where none is charged (max_restarts 0).
+// "restart 2 of 3"; if restarts were given back "restart 7, 2 of 3 since the last progress"; if
+// none is charged (max_restarts 0) "restart 2".
 std::string RestartText(uint32_t restart_count, uint32_t restarts_charged, uint32_t max_restarts);
 
 // kLeftFact: "left: ranks 1, 3 had ended with status 0". Requires: there are ranks.
 std::string LeftText(const std::vector<uint32_t>& ranks);
 
-// Cuts off what is beyond `bytes_max`.
+// Returns `text`, cut to at most `bytes_max` bytes.
 std::string Bounded(std::string text, size_t bytes_max);
 
 }  // namespace ddprun::rendezvous

@@ -12,23 +12,22 @@
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/types.h"
 
-// What a job hears of, and what it has its shell do.
+// The events that a job handles, and the effects that its shell carries out.
 namespace ddprun::rendezvous {
 
-// One stream of one agent process, as the shell tells them apart. Chosen by the shell, unique for
-// the life of the service.
+// One stream of one agent process. Chosen by the shell, unique for the life of the service.
 using StreamKey = Strong<struct StreamKeyTag, uint64_t>;
 
 // ------------------------------------------------------------- events: what happened
 
-// A validated message arrived on a stream. The first on each stream is a Join.
+// A validated message arrived on a stream. The first one on each stream is a Join.
 struct MessageReceived {
   StreamKey stream;
   AgentMessage message;
 };
 
-// The stream is gone. finished: the agent closed it, which it does when it has read all that it
-// needs; else it was reset, and the agent may not know what was sent last.
+// The stream has closed. finished: the agent closed it after it had read everything that it needs;
+// false: the stream was reset, so the agent may have missed the last messages.
 struct StreamClosed {
   StreamKey stream;
   bool finished = false;
@@ -41,7 +40,7 @@ struct StopRequested {
 
 // A control call asks a node to leave, or (undo) lets its machine join again.
 struct DrainRequested {
-  NodeId node;  // as the view names it
+  NodeId node;  // as in JobView
   std::string reason;
   bool undo = false;
 };
@@ -49,7 +48,7 @@ struct DrainRequested {
 // NextDeadline() has come.
 struct TimerDue {};
 
-// The record that was taken last is durable, or could not be made so.
+// The record that was taken last is durable, or couldn't be made so.
 struct PersistDone {
   absl::Status status;
 };
@@ -59,7 +58,7 @@ using Event = std::variant<MessageReceived, StreamClosed, StopRequested, DrainRe
 
 // ------------------------------------------------------------- effects: what the shell must do
 
-// Send on the stream. After a refused Join: CloseStream with the status instead.
+// Send the message on the stream. A refused Join gets a CloseStream with the status instead.
 struct Send {
   StreamKey stream;
   SharedMessage message;
@@ -71,9 +70,10 @@ struct CloseStream {
   absl::Status status;
 };
 
-// What was decided must outlive the service before anybody hears of it (R10): the first effect of
-// its list. The shell takes the record and writes it; the effects after it, and all later ones,
-// wait until PersistDone. One record is enough for all that were to be written when it is taken.
+// Write the record before anything is sent, because every decision must outlive the service before
+// a node hears of it (R10). Always the first effect of its list. The shell takes the record and
+// writes it; this list's later effects, and all later lists, wait until PersistDone. One record
+// serves all Persists until it is taken.
 struct Persist {};
 
 // A fact for the timeline and the log: snake_case event name, ordered key-value pairs.
@@ -82,7 +82,7 @@ struct Note {
   std::vector<std::pair<std::string, std::string>> fields;
 };
 
-// The job is over and every stream that could be told was told: forget it.
+// The job is over, and every reachable agent has its verdict: forget the job.
 struct Ended {
   Outcome outcome = Outcome::kFailed;
 };

@@ -3,12 +3,13 @@
 
 namespace ddprun::rendezvous {
 
-// The evidence against workers of which nobody can say which one holds up the others (R13): follows
-// their number, and is a part of WorkerFailure.message.
+// The evidence against several workers of which any may hold up the others (R13). Follows their
+// number in WorkerFailure.message.
 inline constexpr char kTiedEvidence[] = "workers can't be told apart";
 
-// How the reason of a HungWorkers begins that accuses nobody: the nodes named after it have ended
-// well, and these workers run. Agents that don't know it find no suspect, and say nothing.
+// Prefix of the reason of a HungWorkers that accuses no worker: the nodes listed after it have
+// ended well, and these workers still run. Agents of older releases find no suspect, and print
+// nothing.
 inline constexpr char kEndedEvidence[] = "others have ended: ";
 
 }  // namespace ddprun::rendezvous

@@ -13,27 +13,28 @@
 #include "rendezvous/core/time_spent.h"
 #include "rendezvous/core/types.h"
 
-// What of a job outlives its service (R10): all that was decided. What the live generation's nodes
-// have reported since is not in it; their agents keep that until it is settled, and say it again.
+// The part of a job that outlives its service (R10): every decision. Reports of the live
+// generation's nodes since then aren't in it; their agents keep those until they are settled, and
+// send them again.
 //
-// Clocks end with the machine, so times are ages at the moment of the record, and durations to
-// come; who recovers adds the time that passed since, as far as it is known.
+// Clocks end with the machine, so times are ages at the moment of the record, or durations to come.
+// A service that recovers adds the time since the record was made, as far as it is known.
 namespace ddprun::rendezvous {
 
-// A node that was here.
+// A node of the job.
 struct NodeRecord {
   NodeId id;
   Incarnation incarnation;
   NodeInfo info;
-  StreamNumber stream_number;  // of its newest stream
-  uint64_t settled = 0;        // its events up to this one need not be said again
+  StreamNumber stream_number;  // its newest stream
+  uint64_t settled = 0;        // the agent need not send events up to this one again
   bool draining = false;
   bool answered = false;
 
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
 };
 
-// An agent process that isn't there any more, but may come back; see Departed.
+// An agent process that has gone but may come back; see Departed.
 struct DepartedRecord {
   Incarnation incarnation;
   NodeId id;
@@ -51,7 +52,7 @@ struct DepartedRecord {
 struct MemberRecord {
   enum class Fate { kHere, kLost, kLeft };
 
-  std::optional<uint32_t> node;  // index into JobRecord::nodes; nullopt = it isn't there any more
+  std::optional<uint32_t> node;  // index into JobRecord::nodes; nullopt = the node has gone
   NodeId node_id;
   uint32_t worker_count = 0;
   uint32_t base_rank = 0;
@@ -64,7 +65,7 @@ struct MemberRecord {
   friend bool operator==(const MemberRecord&, const MemberRecord&) = default;
 };
 
-// What ends the live generation; see Closing.
+// Why the live generation ends; see Closing.
 struct ClosingRecord {
   absl::Duration age;     // since the trigger
   absl::Duration uptime;  // at the trigger
@@ -98,13 +99,13 @@ struct FormingRecord {
   Cause cause = Cause::kFirst;
   absl::Duration pause;  // still to come
   std::string why;
-  std::string rule;                    // "" = the first is waited for
+  std::string rule;                    // "" before the first generation
   std::vector<NodeId> previous_ranks;  // by group rank
 
   friend bool operator==(const FormingRecord&, const FormingRecord&) = default;
 };
 
-// See Growth.
+// The state of Growth.
 struct GrowthRecord {
   std::optional<uint32_t> members_before;
   uint32_t wanted = 0;
@@ -140,7 +141,7 @@ struct GenerationSummary {
   std::string reason;
   std::string rule;
   absl::Duration age;                   // since it began
-  std::optional<absl::Duration> ended;  // so long ago; nullopt = it lives
+  std::optional<absl::Duration> ended;  // age of its end; nullopt = it is live
   std::string end_reason;
   std::optional<uint64_t> first_step;
   std::optional<uint64_t> last_step;
@@ -149,7 +150,7 @@ struct GenerationSummary {
   friend bool operator==(const GenerationSummary&, const GenerationSummary&) = default;
 };
 
-// What the job's time went into; see Ledger.
+// How the job's time was spent; see Ledger.
 struct LedgerRecord {
   absl::Duration age;  // of the job
   TimeSpent booked;    // until the live generation, or the wait for it, began
@@ -162,12 +163,12 @@ struct LedgerRecord {
 struct JobRecord {
   Term term;          // not 0; the same in all lives of the service
   uint64_t life = 0;  // how many services have recovered the job
-  // The node whose service ended without a word, for which it had the time of a lease, or in whose
-  // place another node has the service now: it most likely ended with its machine. Said by who
-  // loads the record, never kept; "" = none.
+  // The node that most likely ended with its machine: its service was silent for a lease, or
+  // another node has the service in its place. Set by the code that loads the record, never stored;
+  // "" = none.
   NodeId vanished;
-  std::optional<JobSpec> spec;  // nullopt = nobody has joined yet
-  Generation generation;        // the last that was formed
+  std::optional<JobSpec> spec;  // nullopt = no node has joined
+  Generation generation;        // the newest one
   std::string reason;           // of the phase
   uint64_t begun_step = 0;      // see GenerationRecord
   RestartHistory history;
@@ -175,7 +176,7 @@ struct JobRecord {
   bool takes_service = false;            // see Preemption
   std::vector<NodeRecord> nodes;         // in join order
   std::vector<DepartedRecord> departed;  // oldest first
-  // At most one of the two; none = a generation is waited for.
+  // At most one of the two is set; neither: the job waits for a generation.
   std::optional<RoundRecord> round;
   std::optional<Verdict> verdict;
   FormingRecord forming;
@@ -188,10 +189,10 @@ struct JobRecord {
   friend bool operator==(const JobRecord&, const JobRecord&) = default;
 };
 
-// Makes the record's times those of so much later.
+// Makes all ages in the record greater by `elapsed`, and shortens what is left of a pause.
 void Age(absl::Duration elapsed, JobRecord& record);
-// Sets `vanished` to the node that hosted the service, unless the agent `host` does, which hosts
-// it now.
+// Sets `vanished` to the node that hosted the service, unless that node's agent is `host`, which
+// hosts it now.
 void MarkFormerHost(Incarnation host, JobRecord& record);
 
 }  // namespace ddprun::rendezvous

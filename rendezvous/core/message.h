@@ -16,8 +16,8 @@
 #include "rendezvous/core/types.h"
 
 // The messages of proto/ddprun/rendezvous/v1 as plain data, so that both cores and the simulation
-// work without protobuf. rendezvous/wire converts and validates; the units and defaults stand
-// there.
+// work without protobuf. rendezvous/wire converts and validates. The .proto files have the units
+// and defaults.
 namespace ddprun::rendezvous {
 
 // ------------------------------------------------------------- agent to service
@@ -30,18 +30,18 @@ struct Join {
   JobSpec job;
   NodeInfo node;
   GroupState group_state = GroupState::kIdle;
-  absl::Duration job_age = {};  // at least, as this agent knows; zero = it was never welcomed
+  absl::Duration job_age = {};  // a lower bound; zero = the agent was never welcomed
 };
 
 struct Renewal {
   uint64_t nonce = 0;
-  // For people who watch: words of the workers' pages (docs/PROGRESS.md) by local rank.
+  // Progress words of the workers (docs/PROGRESS.md) by local rank, for people who watch.
   std::vector<uint64_t> progress = {};
   absl::Duration step_time = {};  // zero = unknown
   std::optional<NodeTime> time = {};
-  std::vector<GpuUse> gpus = {};     // for people who watch; none = nothing new
-  std::optional<WarmUse> warm = {};  // for people who watch; nullopt = without --warm
-  bool can_rejoin = false;           // its workers go on in their processes when a node is lost
+  std::vector<GpuUse> gpus = {};             // for people who watch; empty = nothing new
+  std::optional<WarmUse> warm = {};          // for people who watch; nullopt = without --warm
+  bool can_rejoin = false;                   // its workers keep their processes when a node is lost
   std::map<uint32_t, HoldUp> hold_ups = {};  // for people who watch; by local rank
 };
 
@@ -56,17 +56,18 @@ struct WorkerFailed {
 };
 
 struct GroupSucceeded {
-  std::optional<NodeTime> time = {};  // until the last one ended
+  std::optional<NodeTime> time = {};  // until its last worker ended
 };
 
 struct GroupStopped {
   std::vector<WorkerFailure> failures;
   bool clean = true;
   uint32_t master_port = 0;
-  std::optional<uint64_t> step;       // highest that was marked; nullopt = none marks
-  std::optional<NodeTime> time = {};  // until they began to be stopped
-  std::vector<uint32_t> left = {};    // local ranks that had ended with 0 before; kFailuresMax
-  uint32_t kept = 0;                  // workers that go on in their processes
+  std::optional<uint64_t> step;       // highest that a worker marked; nullopt = none marks
+  std::optional<NodeTime> time = {};  // until the stop of its workers began
+  std::vector<uint32_t> left =
+      {};             // local ranks that had ended with 0 before; kFailuresMax at most
+  uint32_t kept = 0;  // workers that keep their processes
 };
 
 struct Leave {
@@ -75,10 +76,10 @@ struct Leave {
   bool preempted = false;
 };
 
-// How far this node's workers are: some are suspect, no longer are, or the service asked.
+// The progress of this node's workers: some are suspect, some no longer are, or the service asked.
 struct HangReport {
-  std::vector<WorkerProgress> workers;  // that live
-  absl::Duration sample;                // between two looks at them
+  std::vector<WorkerProgress> workers;  // the living ones
+  absl::Duration sample;                // between two observations of a worker
 
   bool any_suspect() const {
     return std::any_of(workers.begin(), workers.end(),
@@ -89,9 +90,9 @@ struct HangReport {
 // This node is about to be taken away (R14).
 struct Preempt {
   std::string reason;
-  absl::Duration deadline;  // how long it is still there
-  bool ends_job = false;    // the job can't go on without it
-  bool drained = false;     // a Drain is the reason (R15)
+  absl::Duration deadline;  // time until it is taken away
+  bool ends_job = false;    // the job can't go on without this node
+  bool drained = false;     // because of a Drain (R15)
 };
 
 // Answers a PrepareStop.
@@ -120,8 +121,8 @@ struct Welcome {
   std::string release;
   absl::Duration lease;
   uint64_t processed_sequence = 0;
-  uint64_t heartbeat_key = 0;   // the shell's, not the core's
-  absl::Duration job_age = {};  // for people who watch: since the first node has joined
+  uint64_t heartbeat_key = 0;   // set by the shell, not by the core
+  absl::Duration job_age = {};  // since the first node joined; for people who watch
 
   friend bool operator==(const Welcome&, const Welcome&) = default;
 };
@@ -129,9 +130,9 @@ struct Welcome {
 struct Probe {
   uint64_t nonce = 0;
   uint64_t processed_sequence = 0;
-  absl::Duration lease = {};  // of a job with so many nodes that it is longer; zero = the job's own
-  // Asks whether what was sent before it has arrived, so it keeps its place; not on the wire.
-  // Others measure a lease, and wait for nothing (R10).
+  absl::Duration lease = {};  // the longer lease of a job with many nodes; zero = the job's own
+  // The probe asks whether everything sent before it has arrived, so it isn't sent ahead of other
+  // messages; not on the wire. Other probes measure a lease and overtake what waits (R10).
   bool in_order = false;
 
   friend bool operator==(const Probe&, const Probe&) = default;
@@ -146,8 +147,7 @@ struct Standby {
   friend bool operator==(const Standby&, const Standby&) = default;
 };
 
-// What a node has to know of a generation, and nothing of the other nodes: O(1), however many there
-// are.
+// One node's place in a generation. Nothing of the other nodes is in it, so its size is O(1).
 struct Assignment {
   Generation generation;
   uint32_t restart_count = 0;
@@ -161,8 +161,8 @@ struct Assignment {
   uint32_t master_port = 0;
   std::string store_address;  // "" = rank 0 is on this node
   std::string reason;
-  std::string rule;               // name of the rule that formed it (policy_rule.h)
-  uint32_t restarts_charged = 0;  // of restart_count, those that were not given back
+  std::string rule;               // name of the rule that formed the generation (policy_rule.h)
+  uint32_t restarts_charged = 0;  // those of restart_count that were not given back
   uint64_t redone_to = 0;         // highest step that was begun before and lost; 0 = none
 
   friend bool operator==(const Assignment&, const Assignment&) = default;
@@ -175,7 +175,7 @@ struct StopWorkers {
   friend bool operator==(const StopWorkers&, const StopWorkers&) = default;
 };
 
-// Look at your workers, with two samples, and answer with a HangReport.
+// Asks an agent to observe its workers over two samples, and to answer with a HangReport.
 struct ReportProgress {
   Generation generation;
   absl::Duration sample;
@@ -183,26 +183,26 @@ struct ReportProgress {
   friend bool operator==(const ReportProgress&, const ReportProgress&) = default;
 };
 
-// These workers of yours hold up the others.
+// Names workers of the agent that hold up the others.
 struct HungWorkers {
   Generation generation;
   std::vector<uint32_t> local_ranks;
   std::string reason;  // the evidence, for people
-  bool end = false;    // kill them, and report them as failed; else only say so
+  bool end = false;    // kill them and report them as failed; false: only print it
 
   friend bool operator==(const HungWorkers&, const HungWorkers&) = default;
 };
 
-// Hold workers that reach this step, and say how far they are.
+// Asks an agent to hold workers that reach this step, and to report how far they are.
 struct PrepareStop {
   Generation generation;
   uint32_t round = 0;  // of the agreement, from 1
-  uint64_t step = 0;   // 0 = hold nobody, only look
+  uint64_t step = 0;   // 0 = hold no worker, only report
 
   friend bool operator==(const PrepareStop&, const PrepareStop&) = default;
 };
 
-// Let workers that reached this step save and end.
+// Lets workers that reach this step save and end.
 struct CommitStop {
   Generation generation;
   uint64_t step = 0;
@@ -212,7 +212,7 @@ struct CommitStop {
   friend bool operator==(const CommitStop&, const CommitStop&) = default;
 };
 
-// Leave in an orderly way (R15).
+// Asks an agent to leave in an orderly way (R15).
 struct Drain {
   std::string reason;  // for people; "" = none was given
 
@@ -226,10 +226,10 @@ struct Verdict {
   uint32_t first_causes = 0;            // how many of them tie; 0 = there is none
   Generation generation;
   uint32_t restart_count = 0;
-  std::string rule;                // name of the rule that decided it (policy_rule.h)
-  uint32_t failures_left_out = 0;  // for many nodes (R8)
-  uint32_t causes_left_out = 0;    // of them, those that tie for the first cause, too
-  std::string whole_on;  // host whose agent is told all of a verdict that was cut; "" = none is
+  std::string rule;                // name of the rule that decided the verdict (policy_rule.h)
+  uint32_t failures_left_out = 0;  // failures that a verdict to many nodes lacks (R8)
+  uint32_t causes_left_out = 0;    // those of them that tie for the first cause
+  std::string whole_on;  // host of the agent that has the whole of a cut verdict; "" = none
 
   friend bool operator==(const Verdict&, const Verdict&) = default;
 };
@@ -237,7 +237,7 @@ struct Verdict {
 using ServiceMessage = std::variant<Welcome, Probe, Standby, Assignment, StopWorkers, Verdict,
                                     ReportProgress, HungWorkers, PrepareStop, CommitStop, Drain>;
 
-// What is told to many is one message: it is made once, and its bytes are, too. Never null.
+// A message that goes to many nodes is made and encoded once. Never null.
 using SharedMessage = std::shared_ptr<const ServiceMessage>;
 
 inline SharedMessage ShareMessage(ServiceMessage message) {

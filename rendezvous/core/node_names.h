@@ -8,12 +8,12 @@
 
 namespace ddprun::rendezvous {
 
-// The node that people mean: its node id, else its host name, else the group rank that it has.
-// Errors: NOT_FOUND: none is called so, the text names those that are there. INVALID_ARGUMENT: a
-// host that has several nodes of the job; the text names them.
+// Finds the node with this node id, else host name, else group rank. Errors: NOT_FOUND: no node has
+// this name; the text lists those that exist. INVALID_ARGUMENT: several nodes of the job are on
+// this host; the text lists them.
 absl::StatusOr<const NodeView*> FindNode(const JobView& view, const std::string& name);
 
-// The same among the machines that were drained: node id, else host name.
+// Finds the drained machine with this node id, else host name. Errors: as for FindNode.
 absl::StatusOr<const DrainedNode*> FindDrained(const JobView& view, const std::string& name);
 
 }  // namespace ddprun::rendezvous

@@ -33,9 +33,9 @@ enum class Rule {
   kPreempted,        // a preempting signal (R8)
 };
 
-// Its name, which stays the same over releases: "worker_failure", "crash_loop".
+// The rule's name, which stays the same over releases: "worker_failure", "crash_loop".
 std::string RuleName(Rule rule);
-// The rule of that name; nullopt = there is none.
+// The rule called `name`; nullopt = there is none.
 std::optional<Rule> RuleOf(absl::string_view name);
 
 }  // namespace ddprun::rendezvous

@@ -7,14 +7,15 @@
 
 namespace ddprun::rendezvous {
 
-// What is remembered of the generations that have ended.
+// Counts over the generations that have ended (R7).
 struct RestartHistory {
-  uint32_t restart_count = 0;     // failures so far that restarted the job; never goes down
-  uint32_t restarts_charged = 0;  // of them, those that were not given back (restart window)
+  uint32_t restart_count = 0;  // failures so far that restarted the job; never goes down
+  uint32_t restarts_charged =
+      0;  // those of restart_count that were not given back (restart window)
   uint32_t membership_changes = 0;
   uint32_t quick_failures = 0;      // in a row
-  uint32_t same_failures = 0;       // the last of them that were alike
-  std::string last_failure;         // how the last of them ended, see FailureKind()
+  uint32_t same_failures = 0;       // how many of the latest quick failures were alike
+  std::string last_failure;         // FailureKind() of the latest quick failure
   uint32_t without_progress = 0;    // failed generations in a row
   std::optional<uint64_t> highest;  // step that the job has reached
 

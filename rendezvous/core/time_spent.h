@@ -9,22 +9,22 @@
 
 #include "absl/time/time.h"
 
-// What the time of a job goes into (docs/GOODPUT.md).
+// How the time of a job is spent (docs/GOODPUT.md).
 namespace ddprun::rendezvous {
 
 enum class TimeCause : uint8_t {
-  kRendezvous,  // nodes are waited for, or a pause
+  kRendezvous,  // waiting for nodes, or a pause before a restart
   kStartUp,     // from the first assignment to the first training step
-  kRestart,     // the same of later generations, and the end of the one before
-  kTraining,    // steps that were not done before
-  kRework,      // steps that were done before, and lost
-  kDataWait,    // of training: its next batch is waited for
+  kRestart,     // start of a later generation, and end of the one before
+  kTraining,    // steps done for the first time
+  kRework,      // steps done again because they were lost
+  kDataWait,    // training waits for its next batch
   kCheckpoint,
   kEvaluation,
   kIdle,       // the program waits on purpose
   kEnding,     // the program has marked that it is done, or has ended and waits for other nodes
   kDetection,  // from a fault until the service knew of it
-  kUnmarked,   // of workers that mark nothing: all that they do
+  kUnmarked,   // all the time of workers that mark nothing
   kOther,
 };
 inline constexpr size_t kTimeCauses = static_cast<size_t>(TimeCause::kOther) + 1;
@@ -38,7 +38,7 @@ constexpr const char* TimeCauseName(TimeCause cause) {
   return kNames[static_cast<size_t>(cause)];
 }
 
-// Time by what it went into; none is negative.
+// Time by cause; no value is negative.
 struct TimeSpent {
   std::array<absl::Duration, kTimeCauses> by{};
 
@@ -57,8 +57,9 @@ struct TimeSpent {
 
 // How the workers of one node spent a generation, since they were assigned.
 struct NodeTime {
-  TimeSpent spent;  // until the last mark of one of them
-  // Since then: detection takes it when something had happened that nobody knew of.
+  TimeSpent spent;  // until the latest mark of any of them
+  // Time since that mark; counts as detection if a fault had happened that the service didn't know
+  // of.
   absl::Duration last;
   TimeCause last_in = TimeCause::kUnmarked;
 

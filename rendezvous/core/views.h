@@ -21,12 +21,12 @@ struct NodeView {
   std::string state;  // proto NodeStatus.state
   std::optional<uint32_t> group_rank;
   absl::Duration silent;
-  // Words of its workers' pages (docs/PROGRESS.md) in the live generation, by local rank; empty =
-  // none runs, or it hasn't told.
+  // Progress words of its workers (docs/PROGRESS.md) in the live generation, by local rank; empty =
+  // it has none, or hasn't reported any.
   std::vector<uint64_t> progress;
   absl::Duration step_time;  // as in Renewal
   absl::Duration progress_age;
-  uint32_t base_rank = 0;  // with a group rank: global rank of its local rank 0
+  uint32_t base_rank = 0;  // global rank of its local rank 0; only with a group rank
   std::vector<GpuUse> gpus;
   absl::Duration gpus_age;
   std::optional<WarmUse> warm;          // as in Renewal
@@ -47,14 +47,14 @@ struct JobView {
   std::string reason;
   Generation generation;
   uint32_t restart_count = 0;
-  uint32_t restarts_charged = 0;     // of them, those that were not given back
+  uint32_t restarts_charged = 0;     // those of restart_count that were not given back
   absl::Duration age;                // since the first Join
   std::vector<NodeView> nodes;       // by group rank, then join order
   std::vector<DrainedNode> drained;  // the latest last
   TimeSpent spent;                   // since the first Join
   std::optional<TimeSpent> counted;  // see Ledger
   uint64_t recoveries = 0;           // how often the service was started again
-  std::string record;                // where it is kept, for people; the shell's
+  std::string record;                // where the record is kept, for people; set by the shell
   std::string record_lost;           // why the job depends on its service; "" = it doesn't
 };
 
@@ -65,11 +65,11 @@ struct GenerationView {
   std::string reason;  // as in Assignment
   std::string rule;
   Instant began;
-  Instant ended = Instant::Infinite();  // when it was decided that it ends
+  Instant ended = Instant::Infinite();  // when its end was decided
   std::string end_reason = {};
-  std::optional<uint64_t> first_step = {};  // that its workers were seen at; nullopt = none marks
+  std::optional<uint64_t> first_step = {};  // lowest one seen of its workers; nullopt = none marks
   std::optional<uint64_t> last_step = {};
-  std::optional<WarmStart> warm = {};  // nullopt = none of its nodes has said that it can
+  std::optional<WarmStart> warm = {};  // nullopt = none of its nodes has --warm on
 };
 
 }  // namespace ddprun::rendezvous

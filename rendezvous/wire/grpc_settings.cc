@@ -93,7 +93,8 @@ void Initialize() {
   // Abseil's own debugging, which distributions leave in: each lock of a mutex takes a global one
   // and looks for cycles. Of a service's time with thousands of agents that was a seventh.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
-  // Each string on the wire that is no UTF-8 would be told of on stderr: a flood at a peer's will.
+  // Protobuf would print a line to stderr for each string on the wire that isn't UTF-8, so a peer
+  // could flood the log.
   google::protobuf::SetLogHandler(nullptr);
   if (std::getenv("GRPC_VERBOSITY") == nullptr && std::getenv("GRPC_TRACE") == nullptr) {
     gpr_set_log_function(LogFromGrpc);

@@ -15,49 +15,51 @@
 
 namespace ddprun::rendezvous {
 
-// gRPC as every server and client of ours uses it: where its defaults are unsafe here, and why.
-// tests/server/grpc_settings_test.cc has a test for each that fails with the default.
+// The settings of gRPC for every server and client of ours, where its defaults are unsafe here
+// (design.md §3). tests/server/grpc_settings_test.cc has a test for each that fails with the
+// default.
 
 // One attempt at one address: long enough for one lost SYN (sent again after 1 s).
 inline constexpr absl::Duration kConnectTimeout = absl::Milliseconds(1500);
-// A client asks a silent service for a sign of life after this time, and gives the connection up
-// after that one; a new connection supersedes the old, so an early end costs nothing.
+// A client pings a silent service after kClientKeepaliveTime, and gives the connection up
+// kClientKeepaliveTimeout later. The new connection supersedes the old one, so giving up early
+// costs nothing.
 inline constexpr absl::Duration kClientKeepaliveTime = absl::Seconds(2);
 inline constexpr absl::Duration kClientKeepaliveTimeout = absl::Seconds(3);
-// A service must not do the same as early: a closed stream is one of the two proofs of death (R4),
-// and leases decide about silent agents. This only clears away what no lease covers.
+// A service must not give up as early: a closed stream is one of the two proofs of death (R4), and
+// leases decide about silent agents. These times only close connections that no lease covers.
 inline constexpr absl::Duration kServerKeepaliveTime = absl::Seconds(60);
 inline constexpr absl::Duration kServerKeepaliveTimeout = absl::Seconds(60);
 
-// Sets up what gRPC and protobuf have one of in a process, once: names are resolved by
-// getaddrinfo(3) (nsswitch, mDNS, /etc/hosts; as the workers do it), a connection reads into as
-// little as it is told to, and their messages go to our log, unless GRPC_DNS_RESOLVER,
-// GRPC_EXPERIMENTS, GRPC_VERBOSITY or GRPC_TRACE say otherwise. The functions below call it.
-// Threads: any, but the first call changes the environment for a moment (setenv(3)), so no other
-// thread may read it then.
+// Configures gRPC and protobuf for the whole process, once. Names are resolved by getaddrinfo(3)
+// (nsswitch, mDNS, /etc/hosts), as the workers do it; a connection reads as many bytes at a
+// time as its channel says; log messages go to our log. The environment variables
+// GRPC_DNS_RESOLVER, GRPC_EXPERIMENTS, GRPC_VERBOSITY and GRPC_TRACE override this. The functions
+// below call it. Threads: any, but the first call changes the environment for a moment (setenv(3)),
+// so no other thread may read it then.
 void InitializeGrpc();
 
-// What differs between services. Of an argument that is set twice gRPC takes the first, so these
-// can't be changed afterwards.
+// Settings that differ between services. They can't be changed later, because gRPC takes the first
+// of two values for an argument.
 struct GrpcLimits {
   size_t message_bytes = kMessageBytesMax;
-  size_t streams_per_connection = 256;  // of a server; more wait in the client until others end
-  // Of a client: as long as a service that is well may say nothing (see kClientKeepaliveTime).
+  size_t streams_per_connection = 256;  // of a server; further calls wait in the client
+  // How long a client waits for a silent service before it pings (see kClientKeepaliveTime).
   absl::Duration keepalive = kClientKeepaliveTime;
   // How long one attempt of a client to connect may take.
   absl::Duration connect_timeout = kConnectTimeout;
-  // How long a server keeps a connection without a call: members have streams on theirs.
+  // How long a server keeps a connection without a call. Members always have a stream.
   absl::Duration connection_idle = absl::Seconds(30);
 };
 
-// For each server, before it is built.
+// Applies the settings to a server before it is built.
 void ApplyServerSettings(grpc::ServerBuilder* builder, const GrpcLimits& limits = {});
 
-// For each channel.
+// The settings for a channel.
 grpc::ChannelArguments ChannelSettings(const GrpcLimits& limits = {});
 
-// A channel with those settings; connects when it is first used. `target`: "host:port",
-// "[IPv6]:port", "unix:/path". `tls`: of TCP; without files there is none.
+// Makes a channel with these settings; it connects when it is first used. Params: target:
+// "host:port", "[IPv6]:port", "unix:/path"; tls: for TCP; without files, no TLS.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const TlsFiles& tls = {},
                                            const GrpcLimits& limits = {});
 

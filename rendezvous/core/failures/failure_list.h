@@ -23,7 +23,7 @@ class FailureList {
 
   // By arrival.
   const std::vector<ReportedFailure>& reported() const { return reported_; }
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant() const;
 
  private:

@@ -44,7 +44,7 @@ class NodeBlame {
   // For the job's record, and back from it. Requires: the rules that they were noted under.
   std::vector<BlameRecord> ToRecord(Instant now) const;
   void Recover(Instant now, const std::vector<BlameRecord>& records);
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant() const;
 
  private:

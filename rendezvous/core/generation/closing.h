@@ -18,7 +18,7 @@ namespace ddprun::rendezvous {
 struct Trigger {
   std::string reason;  // for people
   std::string name;    // for programs: "worker_failed", "node_lost" (docs/PROTOCOL.md, Notes)
-  // Not before then happened what nobody knew of until now; nullopt = nothing went wrong.
+  // Earliest time of a fault that was unknown until now; nullopt = nothing went wrong.
   std::optional<Instant> fault = std::nullopt;
   bool for_growth = false;
 };
@@ -27,7 +27,7 @@ struct Trigger {
 struct Settlement {
   RestartDecision decision;
   std::string why;               // the cause, for people
-  std::optional<NodeId> blamed;  // the node that the failure began on (R2)
+  std::optional<NodeId> blamed;  // the node on which the failure began (R2)
   std::string blamed_host;       // its host name
 };
 
@@ -36,14 +36,16 @@ struct Settlement {
 //   Open ─Begin─► (members stop; some are lost) ─Settle─► Open …
 class Closing {
  public:
-  // A generation has its ranks, and nothing ends it yet.
+  // A generation has its ranks.
   void Open();
-  // It is to end. The first trigger counts.
+  // The generation is to end. Called once: the first trigger counts. Params: uptime: since the
+  // assignment.
   void Begin(Instant now, const Trigger& trigger, absl::Duration uptime);
-  // A member is lost or has left, before or after Begin. The first one's reason counts.
+  // A member is lost or has left, before or after Begin. The first call's reason counts.
   void NoteLoss(const std::string& reason);
-  // All members have answered. Params: jitter: 0 to 1, see RoundEnd; newcomers_gone: of those for
-  // whom it closed, when it did for growth. Requires: Begin.
+  // All members have answered. Params: jitter: 0 to 1, see RoundEnd; newcomers_gone: how many of
+  // the nodes that a growth was for have gone; ignored unless the trigger was growth. Requires:
+  // Begin.
   Settlement Settle(const JobSpec& spec, const Round& round, double jitter,
                     uint32_t newcomers_gone);
 
@@ -54,10 +56,10 @@ class Closing {
 
   // When the trigger came. Requires: Begin.
   Instant began() const { return began_; }
-  // The trigger's, for people.
+  // The trigger's reason, for people.
   const std::string& reason() const { return reason_; }
   const RestartHistory& history() const { return history_; }
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant() const;
 
  private:
@@ -72,8 +74,7 @@ class Closing {
   RestartHistory history_;
 };
 
-// What is added to a settlement's `why` where a decision has something to say: "… (restart 1 of
-// 3)".
+// A settlement's `why`, followed by the decision's `why` if there is one: "… (restart 1 of 3)".
 std::string WithDecision(const Settlement& settlement);
 
 }  // namespace ddprun::rendezvous

@@ -12,27 +12,31 @@
 
 namespace ddprun::rendezvous {
 
-// The wait for the next generation: since when, for what, and what the last one leaves to it (R2,
-// R3). When it is over is DecideForming's; this remembers what that asks for. Pure.
+// The wait for the next generation: since when the job waits, for what reason, and the ranks of the
+// last generation (R2, R3). DecideForming() decides when it is over; Forming keeps its inputs.
+// Pure.
 class Forming {
  public:
-  // The job's first generation is waited for.
+  // The job begins to wait for its first generation.
   void BeginFirst(Instant now);
-  // The next one is. Params: why: the last one ended; rule: that made it end, and makes this one
-  // begin; pause: before it. Requires: there was one.
+  // The job begins to wait for another generation. Params: why: why the last one ended; rule: the
+  // rule by which it ended, which is also that of the next one; pause: before the wait. Requires:
+  // there was a generation.
   void BeginNext(Instant now, RoundCause cause, std::string why, Rule rule, absl::Duration pause);
-  // Who had which rank in the generation that is over.
+  // Keeps the ranks of the generation that is over.
   void RememberRanks(const std::vector<RoundMember>& members);
-  // Wanted whenever it may have changed whether nodes are waited for, and nodes_min are here.
+  // To be called whenever `enough` (the job waits for nodes, and nodes_min are here) may have
+  // changed.
   void Watch(Instant now, bool enough);
 
   // For the job's record, and back from it.
   FormingRecord ToRecord(Instant now) const;
   void Recover(Instant now, const FormingRecord& record);
 
-  // Whether it forms now. The rule is that by which it does, or is given up.
+  // Whether the generation forms now. The decision's rule is the one by which it forms, or the job
+  // gives up.
   FormingDecision Decide(const JobSpec& spec, uint32_t present, Instant now) const;
-  // It is the pause before a restart.
+  // Whether this is the pause before a restart.
   bool pausing(Instant now) const { return now < since_; }
   bool first() const { return cause_ == RoundCause::kFirst; }
   // Why the last generation ended, for people; "" = there was none.
@@ -40,15 +44,15 @@ class Forming {
   // Node ids by group rank.
   const std::vector<NodeId>& previous_ranks() const { return previous_ranks_; }
 
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant(Instant now) const;
 
  private:
   RoundCause cause_ = RoundCause::kFirst;
-  Instant since_;                               // in the future: a pause, never before the first
-  Instant enough_since_ = Instant::Infinite();  // <= now, or infinite: there are too few
+  Instant since_;  // in the future: a pause; never for the first generation
+  Instant enough_since_ = Instant::Infinite();  // <= now; infinite: fewer than nodes_min
   std::string why_;                             // empty before the first
-  Rule rule_ = Rule::kAllNodes;                 // of all but the first
+  Rule rule_ = Rule::kAllNodes;                 // unused for the first
   std::vector<NodeId> previous_ranks_;          // empty before the first
 };
 

@@ -13,22 +13,22 @@
 
 namespace ddprun::rendezvous {
 
-// What a job's generations were, and how far they came, for people who watch and for the books of
-// the agents; nothing is decided by it. Bounds: the last kGenerationsRecordedMax.
+// The history of a job's generations and of the steps that they reached, for people who watch and
+// for the agents' time accounting; it decides nothing. Bounds: the last kGenerationsRecordedMax.
 class GenerationRecord {
  public:
   void Begin(GenerationView generation);
-  // The live one is to end; the first reason stands.
+  // The live generation is to end. The first call's reason stands.
   void End(Instant now, const std::string& reason);
-  // Why the last one ended, when all have said what they know of it: what ended it first may be a
-  // consequence. Ignored while it runs.
+  // Replaces the end reason of the last generation, when all its members have answered: the trigger
+  // may be a consequence. Ignored while a generation runs.
   void Explain(const std::string& why);
-  // A worker of the live, or just ended, one was at this step.
+  // A worker of the live generation, or of the one that just ended, was at this step.
   void SawStep(uint64_t step);
-  // A node of the live one has told how its workers began; what it told before no longer counts.
+  // A node of the live generation reports how its workers started; replaces its earlier report.
   void SawWarm(uint32_t group_rank, const WarmUse& use);
-  // The workers of the one that is over stopped at an agreed step: they marked it, saved, and left
-  // it to be done by the next ones (R14).
+  // The workers of the generation that is over stopped at an agreed step: they marked it, saved,
+  // and left it to the next generation (R14).
   void StoppedAt(uint64_t step);
 
   // For the job's record, and back from it.
@@ -36,17 +36,17 @@ class GenerationRecord {
   void Recover(Instant now, const std::vector<GenerationSummary>& generations, uint64_t begun_step);
 
   const std::deque<GenerationView>& generations() const { return generations_; }
-  // The highest step that was begun, and not saved by a stop step: a next generation does what is
-  // up to there once more. 0 = none.
+  // The highest step that was begun and not saved at a stop step: the next generation does the
+  // steps up to it once more. 0 = none.
   uint64_t begun_step() const { return begun_step_; }
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant() const;
 
  private:
   // Oldest first, numbered without a gap; all but the last have ended.
   std::deque<GenerationView> generations_;
   uint64_t begun_step_ = 0;
-  std::map<uint32_t, WarmStart> warm_;  // of the live one, by group rank
+  std::map<uint32_t, WarmStart> warm_;  // of the live generation, by group rank
 };
 
 }  // namespace ddprun::rendezvous

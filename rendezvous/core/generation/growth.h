@@ -14,28 +14,28 @@
 
 namespace ddprun::rendezvous {
 
-// When a running generation ends so that newcomers can take part (R3), and whether it was worth it:
-// a growth after which the job is no larger than before, at once or because it lost nodes again
-// before it had run for kProgressUptime, has gained nothing. After each such one in a row the next
-// generation that may end for newcomers must have run twice as long. Pure.
+// When a running generation ends so that newcomers can take part (R3), and whether that was worth
+// it. A growth gained nothing if the job is no larger afterwards, at once or because it lost nodes
+// before a generation had run for kProgressUptime. After each such growth in a row, the next
+// generation that ends for newcomers must have run twice as long. Pure.
 //
 //   Begin ─► (closing) ─NoteFormed─► on trial ─NoteEnd, NoteFormed─► settled
 class Growth {
  public:
-  // Wanted whenever it may have changed whether a generation runs, and newcomers wait for it.
+  // To be called whenever `any_newcomers` (a generation runs and newcomers wait) may have changed.
   void Watch(Instant now, bool any_newcomers);
-  // Whether the round ends for so many newcomers now.
+  // Whether the round ends now for this number of newcomers.
   GrowthDecision Decide(const JobSpec& spec, const Round& round, uint32_t newcomers,
                         Instant now) const;
 
-  // A generation of so many members ends for so many newcomers.
+  // A generation of `members` nodes ends for `newcomers` nodes.
   void Begin(uint32_t members, uint32_t newcomers);
-  // A generation ended that had run for so long, whyever.
+  // A generation ended, for any reason, after `uptime`.
   void NoteEnd(absl::Duration uptime);
-  // The next one has so many members.
+  // A generation of `members` nodes was formed.
   void NoteFormed(uint32_t members);
 
-  // How many of those that the last growth was for are gone. Params: newcomers: that are here.
+  // How many of the newcomers of the last growth are gone. Params: newcomers: those that are here.
   uint32_t Missing(uint32_t newcomers) const {
     return newcomers < wanted_ ? wanted_ - newcomers : 0;
   }
@@ -47,12 +47,12 @@ class Growth {
   // For the job's record, and back from it.
   GrowthRecord ToRecord() const;
   void Recover(const GrowthRecord& record);
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant(Instant now) const;
 
  private:
   Instant newcomers_since_ = Instant::Infinite();  // <= now, or infinite: there are none
-  // How many members there were before the last growth, as long as it isn't settled what it gained.
+  // Number of members before the last growth, until it is settled what the growth gained.
   std::optional<uint32_t> members_before_;
   uint32_t wanted_ = 0;  // newcomers that the last growth was for; 0 = there was none
   uint32_t fruitless_ = 0;

@@ -15,16 +15,17 @@
 
 namespace ddprun::rendezvous {
 
-// What is to be done about a report, in this order.
+// What to do about a report, in this order.
 struct HangStep {
-  std::vector<uint32_t> ask;           // group ranks, ascending: what they see, with two samples
+  std::vector<uint32_t> ask;           // group ranks, ascending, to get a ReportProgress
   std::optional<HangVerdict> verdict;  // ranks to be ended, or to be named
-  std::vector<uint32_t> over;          // ranks that were named, and have gone on
+  std::vector<uint32_t> over;          // ranks that were named and no longer hang
 };
 
-// The reports of one generation's members, by group rank, since the suspicion arose: whom to ask,
-// and when to judge (R13). Which ranks are guilty is JudgeHang's, and ProveHang's. A proof counts
-// when two inquiries in a row give the same one; the same suspicion is passed on once. Pure.
+// The reports of one generation's members, by group rank, since the suspicion arose. Decides which
+// members to ask, and when to judge (R13); JudgeHang and ProveHang decide which ranks are guilty. A
+// proof counts if two inquiries in a row give the same one. An unchanged suspicion is passed on
+// once. Pure.
 //
 //   closed ─(a member is suspect)─► open: the others are asked ─(judged; or all answered)─► closed
 class HangInquiry {
@@ -36,7 +37,7 @@ class HangInquiry {
 
   bool open() const { return open_; }
   bool has(uint32_t group_rank) const { return reports_.contains(group_rank); }
-  // What is wrong with it, `round` being the live one (null: none is); "" = nothing.
+  // The first broken invariant; "" = all hold. Params: round: the live one; null = none is.
   std::string BrokenInvariant(const Round* round) const;
 
  private:
@@ -48,8 +49,9 @@ class HangInquiry {
 
   bool open_ = false;
   std::map<uint32_t, HangReport> reports_;  // empty unless open; of members of the round
-  Instant ask_again_;  // not before, however often a suspicion is repeated; 0 unless open
-  std::string proof_;  // fingerprint of what the inquiry before this one proved; "" = nothing
+  Instant
+      ask_again_;  // no question before this, however often a suspicion is repeated; 0 unless open
+  std::string proof_;            // fingerprint of the former inquiry's proof; "" = none
   std::vector<uint32_t> named_;  // ranks of the suspicion that was passed on last
 };
 

@@ -22,15 +22,15 @@ struct FormingInput {
   RoundCause cause = RoundCause::kFirst;
   uint32_t present = 0;  // nodes that could start now
   Instant now;
-  Instant began;        // when this round begins to wait; in the future: a pause before a restart
-  Instant min_reached;  // since when present >= nodes_min; infinite = it is not
+  Instant began;        // when the wait begins; in the future: a pause before a restart
+  Instant min_reached;  // since when present >= nodes_min; infinite: present < nodes_min
 };
 
 struct FormingDecision {
   enum class Action { kWait, kForm, kGiveUp };
   Action action = Action::kWait;
-  Instant until;                // kWait: when to decide again, if nothing happens before
-  Rule rule = Rule::kAllNodes;  // of a first formation, and of kGiveUp
+  Instant until;                // kWait: when to decide again, at the latest
+  Rule rule = Rule::kAllNodes;  // set for a first formation, and for kGiveUp
 };
 
 // Whether the next generation starts now (R3): at once with all nodes, and after a fault with the
@@ -46,13 +46,13 @@ struct GrowthInput {
   uint32_t newcomers = 0;  // nodes that could start now
   bool any_succeeded = false;
   Instant now;
-  Instant newcomers_since;  // since when there are newcomers; infinite = there are none
-  Instant not_before;       // until then the generation goes on all the same
+  Instant newcomers_since;  // since when there are newcomers; infinite = none
+  Instant not_before;       // the generation doesn't end for newcomers earlier
 };
 
 struct GrowthDecision {
   bool close = false;  // end the generation now
-  Instant until;       // otherwise when to decide again; infinite = newcomers are spares
+  Instant until;       // when to decide again; infinite = newcomers are spares
 };
 
 // Whether the running generation ends so that newcomers can take part (R3, R8).

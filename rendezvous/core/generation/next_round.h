@@ -13,30 +13,30 @@
 
 namespace ddprun::rendezvous {
 
-// Who is in the next generation, and who is not though it could be.
+// The members of the next generation, and the nodes that are left out of it.
 struct Choice {
   struct LeftOut {
     const Node* node;
-    uint32_t failures;  // that it is in quarantine for
+    uint32_t failures;  // for which it is in quarantine
   };
   std::vector<const Node*> ranked;  // by group rank
   std::vector<LeftOut> left_out;    // in join order
 };
 
-// Chooses among the candidates: those in quarantine only as far as the others can't take their
-// places, or with quarantine_shrinks as far as the others don't suffice (R2).
+// Chooses among the candidates. Nodes in quarantine take part only if the others are too few: for
+// the places that there are, or, with quarantine_shrinks, for nodes_min (R2).
 // Params: previous: node ids of the last generation by group rank. Pure; O(n log n).
 Choice ChooseNodes(const JobSpec& spec, const Roster& roster, const NodeBlame& blame,
                    const std::vector<NodeId>& previous, Instant now);
 
-// Their places in it. Requires: at least one node.
+// The members with their ranks. Requires: at least one node.
 std::vector<RoundMember> PlaceNodes(const std::vector<const Node*>& ranked);
 
-// The candidates that a running generation could take in: with quarantine_shrinks not those in
+// The candidates that a running generation could take in; with quarantine_shrinks, without those in
 // quarantine.
 struct Newcomers {
   uint32_t present = 0;
-  uint32_t answering = 0;  // of them, who has answered a probe: for these a generation ends
+  uint32_t answering = 0;  // those that have answered a probe; a generation ends only for these
 };
 // Pure; O(log n).
 Newcomers CountNewcomers(const JobSpec& spec, const Roster& roster, const NodeBlame& blame,

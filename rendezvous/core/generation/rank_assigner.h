@@ -19,14 +19,15 @@ struct Candidate {
 };
 
 // Chooses `wanted` of the candidates and orders them by group rank (R2):
-//   who: survivors of the last generation, then newcomers with a claim, the endpoint's host, join
-//   order; where: a claim is the group rank; claims that don't fit into the world keep their order.
-//   While the world doesn't shrink, survivors keep their slots and newcomers take the vacant ones
-//   from below (the endpoint's host first, then join order); when it shrinks, survivors close up in
-//   their old order and newcomers come last.
-// Params: previous — node ids of the last generation by group rank, lost ones included; empty =
-// none. Requires: wanted <= candidates.size(); node ids, join orders and claims unique. Returns:
-// indices into `candidates` by group rank. Bound: O(n log n). Pure.
+//   Choice: survivors of the last generation first, then newcomers with a claim, the endpoint's
+//   host, and the others in join order.
+//   Rank: a claim is the group rank; claims beyond the world keep their order. While the world
+//   doesn't shrink, survivors keep their slots, and newcomers take the vacant ones from below (the
+//   endpoint's host first, then in join order). When the world shrinks, survivors close up in their
+//   old order, and newcomers come last.
+// Params: previous: node ids of the last generation by group rank, lost ones included; empty =
+// none. Requires: wanted <= candidates.size(); node ids, join orders and claims are unique.
+// Returns: indices into `candidates` by group rank. O(n log n). Pure.
 std::vector<size_t> AssignRanks(const std::vector<NodeId>& previous,
                                 const std::vector<Candidate>& candidates, size_t wanted);
 

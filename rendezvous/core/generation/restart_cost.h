@@ -12,22 +12,22 @@
 
 namespace ddprun::rendezvous {
 
-// What a restart of the live generation would cost: its start, and the training since the last
-// checkpoint, which would have to be done again (R4). Of workers that mark no checkpoint all their
+// The cost of a restart of the live generation: its start, and the training since the last
+// checkpoint, which would have to be done again (R4). If workers mark no checkpoint, all their
 // training counts, because nobody knows what they have saved. Pure.
 class RestartCost {
  public:
   // A generation has its ranks.
   void Begin(Instant formed);
-  // A worker of it is in a training step.
+  // A worker of the generation is in a training step.
   void SawStep(Instant now);
-  // A node has told how its workers spent the generation.
+  // A node reports how its workers spent the generation.
   void SawTime(Instant now, uint32_t group_rank, const NodeTime& time);
 
-  // Of a restart that became necessary at `until`.
+  // The cost of a restart that becomes necessary at `until`.
   absl::Duration Estimate(Instant until) const;
 
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant(Instant now) const;
 
  private:

@@ -19,10 +19,10 @@ namespace ddprun::rendezvous {
 
 // One node of the live generation.
 struct RoundMember {
-  // Assigned (or being so) → asked to stop → its process tree is empty; or gone.
+  // Has its assignment, or gets it → was asked to stop → its process tree is empty; or it is gone.
   enum class State { kRunning, kStopping, kStopped, kLost, kLeft };
 
-  uint64_t node_order = 0;  // in the node table; 0 = it is there no more
+  uint64_t node_order = 0;  // join order in the node table; 0 = not in it any more
   NodeId node_id;
   uint32_t worker_count = 0;
   Placement placement;
@@ -30,25 +30,25 @@ struct RoundMember {
   bool connected = true;
   bool started = false;    // all its workers were started
   bool succeeded = false;  // all its workers ended with 0
-  bool settled = false;    // nothing more is awaited from it
+  bool settled = false;    // the round doesn't wait for it any more
 
   bool gone() const { return state == State::kLost || state == State::kLeft; }
 };
 
-// What all members of a generation are told of it beside their ranks.
+// The part of an assignment that is the same for all members of a generation.
 struct RoundTerms {
   std::string master_addr;    // of the workers' store (R11)
   uint32_t master_port = 0;   // 0 = it could not be reserved
   std::string store_address;  // of rank 0's agent
-  std::string reason;         // why it began
-  std::string rule;           // the name of the rule by which it did
+  std::string reason;         // why the generation began
+  std::string rule;           // the name of the rule by which it began
   uint32_t restart_count = 0;
   uint32_t restarts_charged = 0;
 };
 
 // The live generation, from its assignment until every member has answered that its workers are
-// gone, or is gone itself (R3). Keeps the counts that decide this, so that a message costs O(1).
-// Members are named by group rank.
+// gone, or is gone itself (R3). Keeps counters, so that a message costs O(1). Members are named by
+// group rank.
 class Round {
  public:
   // Requires: members by group rank, their base ranks contiguous from 0.
@@ -62,48 +62,49 @@ class Round {
   const std::vector<RoundMember>& members() const { return members_; }
   const RoundMember& member(uint32_t group_rank) const { return members_.at(group_rank); }
   const RoundTerms& terms() const { return terms_; }
-  // What the member is told. Params: redone_to: as in Assignment.
+  // The member's assignment. Params: redone_to: as in Assignment.
   Assignment AssignmentOf(uint32_t group_rank, uint64_t redone_to) const;
-  // Its ranks as "a=[0..1] b=[2..3]"; at most kTextBytesMax.
+  // The ranks of all members as "a=[0..1] b=[2..3]"; at most kTextBytesMax.
   std::string RanksText() const;
 
-  // Its node, which was done, has gone, and is not missed yet.
+  // The member had succeeded and its node has left, which isn't a loss so far (R8).
   bool IsVacant(uint32_t group_rank) const {
     return member(group_rank).node_order == 0 && !member(group_rank).gone();
   }
 
   void SetState(uint32_t group_rank, RoundMember::State state);
-  // Whether the member has a stream; one without keeps the round open until it is back or lost.
+  // Whether the member has a stream. A member without one keeps the round open until it is back or
+  // lost.
   void SetConnected(uint32_t group_rank, bool connected);
   // Ties the member to a node of the table, or to none (0).
   void SetNode(uint32_t group_rank, uint64_t node_order);
-  // True when it was the last one: all workers run.
+  // Returns true for the last member: all workers run now.
   bool SetStarted(uint32_t group_rank);
   void SetSucceeded(uint32_t group_rank, Instant now);
-  // Group ranks of members that run although others succeeded, the last of them kOthersEndedAfter
-  // ago; once, and once more if one member alone is left of several. Empty otherwise.
+  // Group ranks of members that still run kOthersEndedAfter after the last success of another one;
+  // once, and once more if one of several is left. Otherwise empty.
   std::vector<uint32_t> TakeLaggards(Instant now);
-  // Notes a failure of a member's worker, or completes the one of the same rank; it gets its rank
-  // and generation here, whatever it says. False: there is no such worker. Bound: as FailureList.
+  // Adds a failure of a member's worker, or completes the earlier report of the same rank. Rank and
+  // generation are set here. Returns false if the member has no such worker. Bound: as FailureList.
   bool AddFailure(uint32_t group_rank, WorkerFailure failure, Instant arrival);
 
-  // Notes workers of a member that had ended with 0 before the round's end. Those that don't exist
-  // are ignored.
+  // Adds workers of a member that had ended with 0 before the round's end. Ignores local ranks that
+  // don't exist.
   void AddLeft(uint32_t group_rank, const std::vector<uint32_t>& local_ranks);
-  // The ranks that are known to have ended so, but those of that node.
+  // The ranks of all AddLeft() calls, without those of the node.
   std::vector<uint32_t> LeftBeside(const NodeId& node_id) const;
 
-  // Notes how far a member's workers were.
+  // Adds the highest step of a member's workers.
   void AddStep(std::optional<uint64_t> step) { step_ = std::max(step_, step); }
 
-  // Notes how many of a member's workers go on in their processes.
+  // Adds how many workers of a member keep their processes.
   void AddKept(uint32_t kept) { any_kept_ = any_kept_ || kept > 0; }
 
-  // Some of its workers go on in their processes.
+  // Whether any worker keeps its process.
   bool any_kept() const { return any_kept_; }
-  // Highest step that one of its workers marked; nullopt = none marks.
+  // Highest step that a worker marked; nullopt = none marks.
   std::optional<uint64_t> step() const { return step_; }
-  // Nothing more is awaited from any member.
+  // The round waits for no member any more.
   bool settled() const { return open_ == 0; }
   bool any_gone() const { return gone_ > 0; }
   size_t succeeded() const { return succeeded_; }
@@ -113,7 +114,7 @@ class Round {
   std::set<uint32_t> NotSucceeded() const;
   const std::vector<ReportedFailure>& failures() const { return failures_.reported(); }
 
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant() const;
 
  private:

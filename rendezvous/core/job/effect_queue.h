@@ -10,27 +10,28 @@
 
 namespace ddprun::rendezvous {
 
-// The effects of a job in the order in which they are carried out: what follows a Persist waits
-// until the record is written (R10). But nobody loses a lease for that: probes that measure one
-// overtake what waits, and so does a Welcome, which tells of nothing that was decided; only the
-// first record of a job, which has the term that a Welcome tells, holds it back. Pure.
+// The effects of a job in the order in which they are carried out: an effect after a Persist waits
+// until the record is written (R10). Two kinds overtake it, so that no node loses its lease while a
+// disk is slow: probes that measure a lease, and a Welcome, which says nothing that was decided.
+// Only the first record of a job holds a Welcome back, because it has the term that the Welcome
+// brings. Pure.
 class EffectQueue {
  public:
-  // Params: recorded: there is a record of the job.
+  // Params: recorded: the journal already has a record of the job.
   explicit EffectQueue(bool recorded = false) : recorded_(recorded) {}
 
-  // Adds the effects of one step. Returns: those that overtake the others, to be carried out now.
-  // What waits already costs nothing: of many nodes it is much, and many steps come meanwhile.
+  // Adds the effects of one step. Returns those that overtake the others, to be carried out now.
+  // The cost doesn't depend on how many effects wait.
   std::vector<Effect> Add(std::vector<Effect> effects);
-  // The next one, if one can be carried out. A Persist: the record is to be taken now, it holds for
-  // all later Persists that wait, and nothing comes before EndWriting.
+  // Returns the next effect, if one can be carried out. For a Persist the caller takes the record
+  // now; it serves all later Persists that wait, and Take() returns nothing until EndWriting().
   std::optional<Effect> Take();
-  // The record is written, or can't be. Returns: what has waited for the first one, and overtakes
-  // what waits for the next, to be carried out now.
+  // The record is written, or can't be. Returns the effects that waited for the first record and
+  // overtake those that wait for the next one, to be carried out now.
   std::vector<Effect> EndWriting();
 
   bool writing() const { return writing_; }
-  // What is yet to be carried out.
+  // The effects that are still to be carried out.
   const std::deque<Effect>& waiting() const { return waiting_; }
 
  private:

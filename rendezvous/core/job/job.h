@@ -34,8 +34,9 @@
 
 namespace ddprun::rendezvous {
 
-// The conductor behind StateMachine, which documents what it does. It owns the parts below, tells
-// each of what happened, and carries out what they decide; rules about one part are in that part.
+// The implementation of StateMachine, which documents its behaviour. It owns the parts below,
+// passes each event on to them, and carries out what they decide. A rule about one part is in that
+// part.
 //
 //              Gate admits nodes to the Roster, whose ProbeClock finds the silent ones
 //                 │
@@ -43,15 +44,15 @@ namespace ddprun::rendezvous {
 //                        │ Round, HangInquiry,     │ Round, Preemption           │
 //                        │ Preemption, Growth      └─(verdict)─► ended: Farewell ◄┘
 //
-// An event changes parts; then Advance() takes the steps of the phases whose time has come; last,
-// nodes without a rank hear why. A message costs O(log n), a tick and the begin and the end of a
-// generation O(n).
+// An event changes parts; then Advance() takes the phase transitions that are due; last, nodes
+// without a rank learn why. A message costs O(log n); a tick, and the begin and the end of a
+// generation, cost O(n).
 //
 //   job.cc          events, time, phases: how a generation begins and ends, and the job
-//   job_nodes.cc    streams, joins, what a node that comes back is told, and loss
+//   job_nodes.cc    streams, joins, nodes that come back, and losses
 //   job_reports.cc  what nodes report
-//   job_recovery.cc what outlives the service, and how another one goes on with it
-//   job_view.cc     texts, View and the whole check
+//   job_recovery.cc the record, and how another service resumes from it
+//   job_view.cc     texts, View and the check of all invariants
 class Job {
  public:
   // See StateMachine.
@@ -69,12 +70,13 @@ class Job {
   std::string DebugString() const;
 
  private:
-  // How a node goes.
+  // How a node leaves the table.
   struct Departure {
-    RoundMember::State state = RoundMember::State::kLeft;  // of the member that it was: or kLost
-    std::string reason = {};            // for the generation that it ends; "" = it can't end one
+    RoundMember::State state =
+        RoundMember::State::kLeft;      // of the member that it was: kLeft or kLost
+    std::string reason = {};            // why a generation ends by this; "" = it can't end one
     absl::Status refusal = {};          // not OK: this agent process may not come back
-    std::optional<Instant> fault = {};  // when what nobody knew of happened at the earliest
+    std::optional<Instant> fault = {};  // earliest time of a fault that was unknown until now
   };
 
   void On(const MessageReceived& event);
@@ -96,7 +98,7 @@ class Job {
   bool EndPreempted();
   void AbandonStop();
 
-  // What outlives the service.
+  // The record.
   uint64_t RecoverNodes(const JobRecord& record, std::vector<uint64_t>& orders);
   void RecoverRound(const RoundRecord& record, const std::vector<uint64_t>& orders);
   void RecordNodes(JobRecord& record) const;
@@ -123,7 +125,7 @@ class Job {
   void LoseNode(const Node& node, LossProof proof);
   void RemoveNode(const Node& node, Departure departure);
 
-  // What a node reports: of itself, and as a member of the live generation.
+  // Reports of a node about itself, and as a member of the live generation.
   void OnMessage(const Node& node, const AgentMessage& message);
   void OnRenewal(const Node& node, const Renewal& renewal, Generation generation);
   void SawProgress(const Node& node, const Renewal& renewal);
@@ -137,7 +139,7 @@ class Job {
   void OnReport(const Node& node, const Preempt& preempt);
   void OnReport(const Node& node, const StopPrepared& prepared);
 
-  // What a node is told.
+  // Messages to nodes.
   void SendStop(const Node& node);
   void SendQuestion(const Node& node);
   void SendDrain(const Node& node);
@@ -145,13 +147,13 @@ class Job {
   void SendLaggards();
   void SendDueStandbys();
 
-  // Looks across parts.
+  // Questions that involve several parts.
   const JobSpec& spec() const { return gate_.spec(); }
-  // How often nodes are probed now, and how long their answers count.
+  // The current probe interval and lease.
   ProbePace pace() const { return probes_.pace(spec().lease, spec().nodes_min); }
   bool unformed() const { return phase_ == JobPhase::kForming && generation_ == Generation(); }
   bool IsDone(const Node& node) const;
-  // What an agent hears of its events: those that it need not say again.
+  // The agent's events up to this one are settled: it need not send them again.
   uint64_t Confirmed(const Node& node) const {
     return recorder_.keeps() ? node.confirmed : node.processed;
   }
@@ -175,34 +177,34 @@ class Job {
   std::string BrokenMembers() const;
 
   Instant now_;                          // never goes back
-  Instant forgiven_until_;               // <= now_; what held us up before is made good
+  Instant forgiven_until_;               // <= now_; stalls before this are compensated
   JobPhase phase_ = JobPhase::kForming;  // kEnded for good
   std::string reason_;                   // of the phase, for people; empty before the first Join
-  Generation generation_;                // the last that was formed; grows by one
+  Generation generation_;                // the newest one; grows by one
 
-  Gate gate_;               // what the job is, and who may take part
-  Roster roster_;           // who takes part
-  ProbeClock probes_;       // ticks while somebody has a stream and the job lives
-  DrainList drains_;        // who may not take part any more
+  Gate gate_;               // the job's spec, and admission
+  Roster roster_;           // the nodes
+  ProbeClock probes_;       // ticks while a node has a stream and the job lives
+  DrainList drains_;        // machines that may not join any more
   Isolation isolation_;     // open only while running
   NodeBlame blame_;         // on which nodes failures began
   StandbyDue standby_due_;  // empty between two steps
 
   Forming forming_;             // counts while forming
   std::optional<Round> round_;  // while running or closing; of generation_
-  RestartCost cost_;            // of the generation that was formed last
-  Growth growth_;               // counts while running; remembers what it brought
+  RestartCost cost_;            // of the newest generation
+  Growth growth_;               // counts while running; remembers what growths gained
   HangInquiry inquiry_;         // open only while running
-  Preemption preemption_;       // agrees only while running; committed only after that
+  Preemption preemption_;       // agrees only while running; committed only after running
   Closing closing_;             // begun from closing until the next generation
   Farewell farewell_;           // begun when ended
 
-  Recovery recovery_;  // open until those who took part in another life of the service are back
+  Recovery recovery_;  // open until the nodes of the service's former life are back
   Recorder recorder_;  // nothing is due between two steps
 
-  NoteBudget refusal_notes_;  // of those who are turned away
-  GenerationRecord record_;   // for people: what there was,
-  Ledger ledger_;             // and what its time went into
+  NoteBudget refusal_notes_;  // for refused joins
+  GenerationRecord record_;   // the generations, for people
+  Ledger ledger_;             // how the job's time was spent
   Outbox outbox_;             // empty between two steps
 };
 

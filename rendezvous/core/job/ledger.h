@@ -12,44 +12,41 @@
 
 namespace ddprun::rendezvous {
 
-// Books each moment of a job under one cause (docs/GOODPUT.md), for people who watch; nothing is
-// decided by it. What it has booked always sums up to the time since Begin.
+// Accounts each moment of a job to one cause (docs/GOODPUT.md), for people who watch; it decides
+// nothing. The times always sum up to the time since Begin.
 //
-//   Begin ─rendezvous─► Form ─as a node tells─► Close ─restart─► Settle ─rendezvous─► Form …
+//   Begin ─rendezvous─► Form ─as a node reports─► Close ─restart─► Settle ─rendezvous─► Form …
 //
-// Within a generation one node speaks for all: that of the lowest rank among those that told how
-// they spent it to its end, or told at all. Pure; one thread. Bounds: one record a node.
+// Within a generation one node speaks for all: of the nodes that reported how they spent it to its
+// end (if none did, of all that reported), the one with the lowest rank. Pure; one thread. Bounds:
+// one record a node.
 //
-// Counters can't follow the books: what a generation's time went into is known for good only when
-// the generation is over. The wait for a message counts as `other` until the message is there; the
+// Counters can't follow these times, because a generation's causes are known for good only when the
+// generation is over. The time without a report counts as `other` until the report is there; the
 // last second of training becomes detection when a fault in it is found; a node that speaks in
-// place of a lost one knows of some milliseconds less. So Counted has of a live generation only
-// what *each* node has told of the time before its last mark. No later report and no lost node
-// makes that less:
+// place of a lost one knows some milliseconds less. So of a live generation, Counted has only what
+// *each* node has reported of the time before its last mark. No later report and no lost node makes
+// that less:
 //
-//   node 0 tells  start_up 4.0  training 9.8  and 0.2 of training since its last mark
-//   node 1 tells  start_up 4.1  training 9.7  and 0.1 of training since its last mark
-//   counted:      start_up 4.0  training 9.7
+//   node 0 reports  start_up 4.0  training 9.8  and 0.2 of training since its last mark
+//   node 1 reports  start_up 4.1  training 9.7  and 0.1 of training since its last mark
+//   counted:        start_up 4.0  training 9.7
 //
-// A service that goes on with the job hears the same from the same agents. It counts again when all
-// of them have told, and has at least what the former service had.
-//
-// One node, not the mean of all: a checkpoint of rank 0 for which 63 others wait would be a
-// sixty-fourth of a checkpoint. Durations, not times, because clocks of hosts can't be compared.
-// Training is booked by marks, not as what is left over: then the books would balance whatever is
-// wrong.
+// A service that resumes the job gets the same reports from the same agents. It counts again when
+// all of them have reported, and has at least what the former service had.
 class Ledger {
  public:
   // The first node has joined.
   void Begin(Instant now);
   // A generation of so many nodes has its ranks.
   void Form(Instant now, size_t nodes);
-  // A node has told how it spends the live generation. `done`: its workers have all ended well.
+  // A node reports how it spends the live generation. Params: done: its workers have all ended
+  // well.
   void Report(Instant now, uint32_t group_rank, const NodeTime& time, bool done);
-  // It was decided that the generation ends. `fault`: not before then happened what ended it, of
-  // which nobody knew; nullopt = nothing went wrong. Ignored when no generation is live.
+  // The end of the generation was decided. Params: fault: the earliest time of a fault that was
+  // unknown until now; nullopt = nothing went wrong. Ignored if no generation is live.
   void Close(Instant now, std::optional<Instant> fault);
-  // All of its nodes have answered.
+  // All nodes of the generation have answered.
   void Settle(Instant now);
   // The job is over, in whatever state.
   void End(Instant now);
@@ -59,24 +56,24 @@ class Ledger {
   LedgerRecord ToRecord(Instant now) const;
   void Recover(Instant now, const LedgerRecord& record, std::optional<Instant> formed,
                std::optional<Instant> closed, bool ended, size_t nodes);
-  // A recovered generation runs, of which not all nodes have told yet.
+  // A recovered generation runs, and some of its nodes haven't reported so far.
   bool recovers() const { return recovers_ && state_ == State::kRunning; }
   // Moves the live generation's begin, and the job's with it, back to `formed`, if that is earlier:
   // a record of another machine doesn't say how much time has passed since. Requires: recovers().
   void FormedBefore(Instant formed);
-  // The same of a job that has no live generation, or an ending one: on what the record says last,
-  // the time was spent of which it doesn't know. Ignored when the record is of no use any more: a
-  // generation began since Recover. Returns: how far it all moves back; zero = not at all.
+  // The same for a job without a live generation, or with an ending one: the missing time is
+  // accounted to the last state in the record. Ignored if a generation has begun since Recover.
+  // Returns how far everything moves back; zero = not at all.
   absl::Duration BegunBefore(Instant begun);
 
   TimeSpent Spent(Instant now) const;
-  // What of Spent is certain. No cause is ever less than before, also after a recovery. nullopt =
-  // recovers(), or the recovered generation has ended before all nodes told; or none was live, and
-  // BegunBefore hasn't been called since.
+  // The part of Spent that is certain. No cause is ever less than before, also after a recovery.
+  // nullopt: recovers(); or the recovered generation ended before all nodes reported; or none was
+  // live, and BegunBefore hasn't been called since.
   std::optional<TimeSpent> Counted(Instant now) const;
   // Since Begin; zero before.
   absl::Duration Age(Instant now) const;
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant(Instant now) const;
 
  private:
@@ -93,17 +90,17 @@ class Ledger {
   void Ascertain(Instant now);
 
   State state_ = State::kNew;
-  std::optional<Instant> begun_;  // empty in kNew; a job may end before anybody joined
+  std::optional<Instant> begun_;  // empty in kNew; a job may end before a node joined
   Instant since_;                 // of the state; >= begun_
   Instant formed_;                // of the live generation; begun_ <= formed_ <= closed_
   Instant closed_ = Instant::Infinite();
   std::optional<Instant> fault_;
-  bool first_ = true;              // no generation before the live one
-  bool marks_ = false;             // a generation before it was marked
+  bool first_ = true;              // the live generation is the first
+  bool marks_ = false;             // an earlier generation had marks
   std::map<uint32_t, Told> told_;  // of the live generation, by group rank
   size_t nodes_ = 0;               // of the live generation
   bool recovered_ = false;  // no generation lived when the record was made, nor has one begun since
-  bool recovers_ = false;   // recovered, and agents have still to tell what the record doesn't know
+  bool recovers_ = false;   // recovered, and agents still have to report what the record lacks
   TimeSpent certain_;       // of the live generation; its total is at most that until closed_
   TimeSpent booked_;        // from begun_ to the beginning of what is not over yet
 };

@@ -10,23 +10,24 @@
 
 namespace ddprun::rendezvous {
 
-// How much is noted of what anybody can cause: a flood of it would push out of the job's events
-// what matters (R9). kBurst notes at once, and one more for each kEvery that passes. Pure.
+// Limits notes about events that any peer can cause: a flood of them would displace the job's other
+// events (R9). Allows kBurst notes at once, and one more for each kEvery that passes. Pure.
 class NoteBudget {
  public:
   static constexpr uint32_t kBurst = 32;
   static constexpr absl::Duration kEvery = absl::Seconds(2);
 
-  // Something is to be noted. Returns how many were left out before it, or nullopt: this is, too.
+  // Takes one note from the budget. Returns how many were suppressed since the last one, or
+  // nullopt: this one is suppressed, too.
   std::optional<uint64_t> Take(Instant now);
 
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant(Instant now) const;
 
  private:
   uint32_t left_ = kBurst;  // at most kBurst
   Instant refilled_;        // <= now; at most kEvery ago when left_ < kBurst
-  uint64_t left_out_ = 0;   // since the last that was noted
+  uint64_t left_out_ = 0;   // notes suppressed since the last one
 };
 
 }  // namespace ddprun::rendezvous

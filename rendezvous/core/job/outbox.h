@@ -10,13 +10,13 @@
 
 namespace ddprun::rendezvous {
 
-// The effects of one step, in the order in which they are to happen. What several nodes in a row
-// are told alike is one message.
+// The effects of one step, in the order in which they happen. Equal messages to several nodes in a
+// row share one message.
 class Outbox {
  public:
   using Fields = std::vector<std::pair<std::string, std::string>>;
 
-  // To a node without a stream nothing is sent: it hears what it missed when it is back (R5).
+  // A node without a stream gets nothing now: it gets what it missed when it is back (R5).
   void SendTo(const Node& node, ServiceMessage message) {
     if (!node.stream) return;
     if (last_ == nullptr || *last_ != message) last_ = ShareMessage(std::move(message));
@@ -29,9 +29,9 @@ class Outbox {
     Put(Note{.event = std::move(event), .fields = std::move(fields)});
   }
   void Put(Effect effect) { effects_.push_back(std::move(effect)); }
-  // Before all that is in it.
+  // Puts an effect before all others.
   void PutFirst(Effect effect) { effects_.insert(effects_.begin(), std::move(effect)); }
-  // The step is over.
+  // The step is over. Returns its effects.
   std::vector<Effect> TakeAll() {
     last_.reset();
     return std::exchange(effects_, {});
@@ -40,7 +40,7 @@ class Outbox {
 
  private:
   std::vector<Effect> effects_;  // empty between two steps
-  SharedMessage last_;           // the last one that was made here; null between two steps
+  SharedMessage last_;           // the latest message; null between two steps
 };
 
 }  // namespace ddprun::rendezvous

@@ -9,21 +9,21 @@
 
 namespace ddprun::rendezvous {
 
-// When the job's record is to be written, so that nothing is told that a restart of the service
-// would forget (R10). Pure.
+// When the job's record has to be written, so that no node learns anything that a restart of the
+// service would forget (R10). Pure.
 //
 //   kept ─Note─► due ─TakeDue─► kept …           ─Lose─► lost, for good
 class Recorder {
  public:
-  // Params: keeps: there is a journal; recorded: it has a record of the job already.
+  // Params: keeps: there is a journal; recorded: it already has a record of the job.
   explicit Recorder(bool keeps, bool recorded = false)
       : keeps_(keeps), withholds_(keeps && !recorded) {}
 
   // Something was decided, or may be confirmed once it is recorded.
   void Note() { due_ = keeps_; }
-  // The step is over: whether what it has decided is to be recorded before it is told.
+  // The step is over. Returns whether its decisions have to be recorded before they are sent.
   bool TakeDue() { return std::exchange(due_, false); }
-  // A record is kept, or can't be. True, once: from now on nodes are spoken to.
+  // A record is written, or can't be. Returns true once: from now on nodes get messages.
   bool TakeFirst() { return std::exchange(withholds_, false); }
   // The journal failed. From now on the job depends on its service.
   void Lose(const absl::Status& why) {
@@ -32,13 +32,13 @@ class Recorder {
     lost_ = why.ToString();
   }
 
-  // Agents keep what is not recorded yet.
+  // There is a journal, so agents keep the events that no record covers.
   bool keeps() const { return keeps_; }
-  // Nothing is told to anybody, not even a probe: there is no record of the job yet.
+  // No node gets a message, not even a probe, because there is no record of the job so far.
   bool withholds() const { return withholds_; }
   // Why the journal is lost; "" = it isn't, or there never was one.
   const std::string& lost() const { return lost_; }
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant() const {
     if (due_ && !keeps_) return "a record that nobody keeps";
     return keeps_ && !lost_.empty() ? "a journal that is lost and goes on" : "";

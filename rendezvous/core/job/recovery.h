@@ -47,7 +47,7 @@ class Recovery {
   uint32_t back() const { return back_; }
   uint32_t gone() const { return gone_; }
   absl::Duration Age(Instant now) const { return now - began_; }
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant() const;
 
  private:

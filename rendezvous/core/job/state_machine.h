@@ -29,27 +29,27 @@ namespace ddprun::rendezvous {
 // Threads: one at a time; the shell's loop.
 class StateMachine {
  public:
-  // `term` names this life of the service; `token` is the job's secret, "" for none. The job's spec
-  // is that of the first Join.
-  // Params: keeps: there is a journal; else no Persist comes.
+  // Params: term: names this life of the service; token: the job's secret, "" = none; keeps: there
+  // is a journal, without which there are no Persist effects. The first Join brings the job's spec.
   StateMachine(Term term, std::string token, bool keeps = false);
-  // Goes on with the job of a service that has ended. Params: elapsed: since the record was taken,
+  // Resumes the job of a service that has ended. Params: elapsed: time since the record was taken,
   // as far as it is known. Requires: the record is whole (rendezvous/journal checks it), and its
-  // `life` counts this service, too.
+  // `life` counts this service.
   StateMachine(Instant now, JobRecord record, absl::Duration elapsed, std::string token);
   ~StateMachine();
   StateMachine(const StateMachine&) = delete;
   StateMachine& operator=(const StateMachine&) = delete;
 
-  // Takes one event at `now` and returns what to do, in this order. `now` never goes back. Events
-  // of unknown or superseded streams are ignored with a Note; nothing from the wire aborts (R9).
+  // Handles one event at `now` and returns the effects, to be carried out in this order. `now`
+  // never goes back. Events of unknown or superseded streams are ignored with a Note; no message
+  // from the wire aborts (R9).
   std::vector<Effect> Step(Instant now, const Event& event);
 
   // When Step(TimerDue) is wanted next; infinite = not at all.
   Instant NextDeadline() const;
 
-  // What of the job must be written for all Persists until now; O(n). What it settles is confirmed
-  // to the agents by the next PersistDone.
+  // The record that all Persists until now ask for; O(n). The next PersistDone confirms to the
+  // agents what the record settles.
   JobRecord TakeRecord(Instant now);
 
   JobView View(Instant now) const;

@@ -153,7 +153,7 @@ struct Node {
   // It has until then to be back, no longer.
   void BoundLease(Instant until) { lease_end = std::min(lease_end, until); }
 
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant() const;
 };
 

@@ -73,7 +73,7 @@ class NodeTable {
   Nodes& nodes() { return nodes_; }
   const Nodes& nodes() const { return nodes_; }
 
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant() const;
 
  private:

@@ -92,7 +92,7 @@ class Roster {
   // 5"; else "".
   std::string MissingText(uint32_t nodes_min) const;
 
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant() const;
 
  private:

@@ -32,7 +32,7 @@ class CallBudget {
   // Those whose allowance isn't whole.
   size_t addresses() const { return whole_at_.size(); }
 
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant() const;
 
  private:

@@ -89,7 +89,7 @@ class Doorkeeper {
 
   size_t strangers() const { return strangers_.size(); }
 
-  // What is wrong with it; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant() const;
 
  private:
