@@ -144,7 +144,7 @@ absl::Status CheckSameJob(const JobSpec& held, const std::string& holder, const 
     differences.push_back(
         absl::StrCat("max_restarts ", offered.max_restarts, " instead of ", held.max_restarts));
   }
-  // Of all that identifies a job: what of it differs besides is not known.
+  // The fingerprint covers everything that identifies a job; which part differs isn't known here.
   if (held.description != offered.description && held.fingerprint != offered.fingerprint) {
     differences.push_back(absl::StrCat("command: '", offered.description, "'"));
   } else if (differences.empty() && held.fingerprint != offered.fingerprint) {

@@ -3,7 +3,7 @@
 
 namespace ddprun::rendezvous {
 
-// The evidence against several workers of which any may hold up the others (R13). Follows their
+// The evidence against several workers, any of which may hold up the others (R13). Follows their
 // number in WorkerFailure.message.
 inline constexpr char kTiedEvidence[] = "workers can't be told apart";
 

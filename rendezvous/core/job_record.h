@@ -18,7 +18,7 @@
 // send them again.
 //
 // Clocks end with the machine, so times are ages at the moment of the record, or durations to come.
-// A service that recovers adds the time since the record was made, as far as it is known.
+// A service that recovers adds the time since the record was made, if that is known.
 namespace ddprun::rendezvous {
 
 // A node of the job.

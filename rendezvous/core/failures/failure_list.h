@@ -10,15 +10,15 @@
 
 namespace ddprun::rendezvous {
 
-// The failures of a generation that may be its first cause (R12). When more than kFailuresMax are
-// reported, the weakest goes: a second one of a node before any node's strongest, then by evidence,
-// then the one that came last. So whatever fails first because of the cause doesn't hide it. Pure.
+// The failures of a generation that may be its first cause (R12). If more than kFailuresMax are
+// reported, the weakest one is dropped: a node's second failure before any node's strongest, then
+// by evidence, then the latest. So failures that follow from the cause don't displace it. Pure.
 //
 // Cost: O(kFailuresMax).
 class FailureList {
  public:
-  // Notes a failure, or completes the one of the same rank, whose arrival stays. Arrivals never go
-  // back.
+  // Adds a failure, or completes the report of the same rank, which keeps its arrival. Requires:
+  // arrivals never go back.
   void Add(WorkerFailure failure, Instant arrival);
 
   // By arrival.
@@ -31,7 +31,7 @@ class FailureList {
   size_t Weakest() const;
 
   std::vector<ReportedFailure> reported_;  // one a rank, by arrival; at most kFailuresMax
-  // Of each of them:
+  // Parallel to reported_:
   std::vector<Evidence> evidence_;
   std::vector<bool> strongest_;  // of its node
 };

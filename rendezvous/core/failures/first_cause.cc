@@ -76,7 +76,7 @@ Evidence Weigh(const WorkerFailure& failure) {
   const bool aborted = failure.signal == SIGABRT || failure.signal == SIGPIPE;
   if (failure.signal != 0 && !aborted) return Evidence::kOwnDeath;
   if (MentionsAny(text, kPeerErrors)) return Evidence::kPeerError;
-  // Whom it wrote to was gone before it.
+  // SIGPIPE: the reader of its pipe or socket was gone before.
   if (failure.signal == SIGPIPE) return Evidence::kUnexplained;
   if (failure.signal != 0 || MentionsAny(text, kOutOfMemory)) return Evidence::kOwnDeath;
   return failure.message.empty() && failure.stderr_tail.empty() ? Evidence::kUnexplained

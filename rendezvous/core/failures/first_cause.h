@@ -9,7 +9,7 @@
 
 namespace ddprun::rendezvous {
 
-// A failure and when its report came.
+// A failure, and the arrival of its report.
 struct ReportedFailure {
   WorkerFailure failure;
   Instant arrival;
@@ -18,21 +18,21 @@ struct ReportedFailure {
 // How much a failure looks like a cause, strongest first (R12).
 enum class Evidence {
   kOwnDeath,     // a signal that isn't ours, out of memory, it never started, or it hung
-  kException,    // says why, and that is not the loss of a peer
-  kUnexplained,  // an exit code or SIGPIPE, and no word
-  kPeerError,    // a collective or a peer failed: most likely a consequence
+  kException,    // reports a reason other than the loss of a peer
+  kUnexplained,  // an exit code or SIGPIPE, without a message
+  kPeerError,    // a collective or a peer failed: probably a consequence
 };
 
-// Judges one failure by its texts and its way to end. Pure.
+// Weighs one failure by its texts and by how it ended. Pure.
 Evidence Weigh(const WorkerFailure& failure);
 
 struct FirstCause {
   std::vector<WorkerFailure> failures;  // likely causes first; at most kFailuresMax
-  uint32_t ties = 0;  // leading failures that can't be told apart; 0 = none at all
+  uint32_t ties = 0;                    // how many of the first ones tie; 0 = no failures
 };
 
-// Orders failures by evidence, not by clocks (R12): weight; on one node the time after its first
-// failure; between nodes the arrival, unless they came within kArrivalTie: a tie. Pure.
+// Orders failures by evidence, not by clocks (R12): first by Weigh(); on one node by the time after
+// its first failure; between nodes by arrival, where arrivals within kArrivalTie tie. Pure.
 FirstCause FindFirstCause(const std::vector<ReportedFailure>& reported);
 
 }  // namespace ddprun::rendezvous

@@ -24,7 +24,7 @@ Ranks Select(const Ranks& ranks, Predicate predicate) {
   return selected;
 }
 
-// Those that may have work to do.
+// The ranks that may have work to do.
 Ranks Awaited(const std::vector<RankProgress>& all) {
   Ranks ranks;
   for (const RankProgress& rank : all) {
@@ -34,7 +34,7 @@ Ranks Awaited(const std::vector<RankProgress>& all) {
   return ranks;
 }
 
-// Those that all others may be waiting for.
+// The ranks that all others may be waiting for.
 Ranks Behind(const Ranks& ranks) {
   uint64_t least = kProgressStepMax;
   uint64_t most = 0;
@@ -48,7 +48,7 @@ Ranks Behind(const Ranks& ranks) {
   });
 }
 
-// Those whose place in the kernel is not the one of most ranks; all when there is no such place.
+// The ranks at another place in the kernel than most; all ranks if no place has a majority.
 Ranks OddOnes(const Ranks& candidates, const Ranks& all) {
   std::map<std::string, size_t> places;
   for (const RankProgress* rank : all) ++places[rank->worker.where];
@@ -110,7 +110,7 @@ HangVerdict AccuseStopped(const Ranks& stopped, const Ranks& all, bool complete)
 
 bool IsCounted(const RankProgress& rank) { return rank.worker.phase == ProgressPhase::kCounted; }
 
-// Those whose steps are counted, as if they weren't.
+// Turns ranks with counted steps into ranks without marks.
 std::vector<RankProgress> Unmarked(std::vector<RankProgress> ranks) {
   for (RankProgress& rank : ranks) {
     if (!IsCounted(rank)) continue;
@@ -140,7 +140,7 @@ uint64_t MostBegun(const std::vector<Count>& counts) {
   return most;
 }
 
-// Of ranks at one step those that the others wait for in a collective; all of them where the counts
+// The ranks, all at one step, that the others wait for in a collective; all of them if the counts
 // aren't known, or are equal.
 Ranks FewestBegun(const Ranks& ranks) {
   uint64_t least = std::numeric_limits<uint64_t>::max();
@@ -218,10 +218,11 @@ std::optional<HangVerdict> JudgeLeft(const std::vector<RankProgress>& ranks, con
   return std::nullopt;
 }
 
-// Of a program that doesn't say where it is (an evaluation, a save). All ranks of it are stalled by
-// one, so the one counts that all others have left behind at a collective; a rank that can't be
-// told apart by that is left alone, and so is one that may yet work. Where all ranks have begun as
-// many of the default group, the other groups count of which all members are known.
+// Judges a program that doesn't say what it is doing (an evaluation, a save). One rank stalls all
+// others, so the guilty one is the rank that all others have left behind at a collective. A rank
+// that this doesn't single out is left alone, and so is one that may still be working. If all ranks
+// have begun equally many collectives of the default group, the groups with all members known are
+// compared.
 std::optional<HangVerdict> JudgeCounted(const Ranks& all) {
   std::vector<Count> world;
   std::map<std::string, std::pair<uint32_t, std::vector<Count>>> groups;

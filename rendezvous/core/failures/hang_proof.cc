@@ -24,7 +24,7 @@
 // sleeps or waits for anything else is never in the set, so neither is a rank that waits for it
 // alone.
 //
-// A group of which not all members have reported proves nothing: the missing one may be on its way.
+// If some members of a group haven't reported, it proves nothing: they may be on their way.
 
 namespace ddprun::rendezvous {
 namespace {
@@ -39,7 +39,7 @@ struct Member {
 
 using Groups = std::map<std::string, std::vector<Member>>;
 
-// Those of which every member has reported.
+// The groups with reports from every member.
 Groups CompleteGroups(const std::vector<RankProgress>& ranks) {
   Groups groups;
   std::map<std::string, std::set<uint32_t>> sizes;
@@ -63,7 +63,7 @@ const GroupProgress* InsideGroup(const WorkerProgress& worker) {
   return found == worker.groups.end() ? nullptr : &*found;
 }
 
-// It stands inside a collective of a group that is known.
+// Whether the rank stands inside a collective of a known group.
 bool Waits(const RankProgress& rank, const Groups& groups) {
   const WorkerProgress& worker = rank.worker;
   return !worker.left && worker.activity == Activity::kStill && !worker.inside_call.empty() &&

@@ -81,7 +81,7 @@ std::vector<NodeId> NodeBlame::QuarantinedNodes(Instant now) const {
 Instant NodeBlame::NextRelease(Instant now) const {
   Instant next = Instant::Infinite();
   for (const NodeId& node : QuarantinedNodes(now)) {
-    // It has exactly quarantine_after failures, so the oldest decides.
+    // The node has exactly quarantine_after failures, so the oldest decides.
     next = std::min(next, records_.at(node).failures.front() + rules_.quarantine_time);
   }
   return next;

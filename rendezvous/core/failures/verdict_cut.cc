@@ -37,7 +37,7 @@ void CutEnd(std::string& text, size_t excess) {
   text = absl::StrCat(absl::string_view(text).substr(0, end), kEllipsis);
 }
 
-// The same, but the end is what tells.
+// Cuts at the beginning, for a text with the useful part at its end.
 void CutBegin(std::string& text, size_t excess) {
   if (text.size() < excess + kEllipsis.size()) return text.clear();
   size_t begin = excess + kEllipsis.size();

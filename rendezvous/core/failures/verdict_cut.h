@@ -5,21 +5,22 @@
 
 #include "rendezvous/core/message.h"
 
-// How much of a verdict many nodes are told (R8): what is dear is its texts times the nodes. Pure.
+// Cuts a verdict for many nodes (R8): its size is that of its texts times the nodes. Pure.
 namespace ddprun::rendezvous {
 
-// What a verdict may have on the wire when it goes to so many nodes, in bytes: their share of
-// kVerdictsBytesMax, and at least kVerdictBytesMin. Requires: nodes > 0.
+// The bytes that a verdict to `nodes` nodes may take on the wire: their share of kVerdictsBytesMax,
+// and at least kVerdictBytesMin. Requires: nodes > 0.
 size_t VerdictBytesFor(size_t nodes);
 
-// At most what it takes on the wire, in bytes. Requires: texts are UTF-8, as all from the wire are.
+// Upper bound of the verdict's bytes on the wire. Requires: texts are UTF-8, as all from the wire
+// are.
 size_t BytesOnWire(const Verdict& verdict);
 
-// The verdict within `bytes_max`. What is left out, the least important first: stack and stderr of
-// failures that aren't first causes, the last of them first; those failures; then the same of the
-// first causes that tie with the first one; then the texts of that one, their less telling end
-// first. It says how many failures were left out, and marks those whose texts were. Requires: a
-// verdict that wasn't cut; bytes_max >= kVerdictBytesMin.
+// The verdict within `bytes_max`. Leaves out, the least important first: stack and stderr of
+// failures that aren't first causes, the last failure first; those failures; stack and stderr of
+// the first causes that tie with the first one; the texts of the first one, each from its less
+// useful end. The result has the number of failures left out, and marks those that lack texts.
+// Requires: a verdict that wasn't cut; bytes_max >= kVerdictBytesMin.
 Verdict CutVerdict(Verdict verdict, size_t bytes_max);
 
 }  // namespace ddprun::rendezvous

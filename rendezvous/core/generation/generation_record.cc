@@ -40,7 +40,7 @@ void GenerationRecord::SawWarm(uint32_t group_rank, const WarmUse& use) {
   if (generations_.empty() || !generations_.back().ended.is_infinite()) return;
   if (use.warm_workers + use.cold_workers == 0) return;
   std::optional<WarmStart>& sum = generations_.back().warm;
-  if (warm_.empty()) sum = WarmStart();  // after a recovery all tell it anew
+  if (warm_.empty()) sum = WarmStart();  // after a recovery all nodes report again
   const WarmStart told{use.warm_workers, use.cold_workers, use.saved};
   const WarmStart before = std::exchange(warm_[group_rank], told);
   sum->warm_workers += told.warm_workers - before.warm_workers;

@@ -54,7 +54,7 @@ std::vector<uint32_t> HangInquiry::ForgetNamed(const RoundMember& member) {
   return forgotten;
 }
 
-// Every member that may have something to say. Who is silent is lost by its lease.
+// Every member that may have something to report. A silent member is lost by its lease.
 std::vector<uint32_t> HangInquiry::WhomToAsk(const Round& round) const {
   std::vector<uint32_t> ask;
   for (uint32_t rank = 0; rank < round.members().size(); ++rank) {

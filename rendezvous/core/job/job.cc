@@ -79,7 +79,8 @@ Verdict VerdictOf(Outcome outcome, Rule rule, std::string reason,
   if (failed && !round->any_gone()) verdict.first_causes = cause.ties;
   verdict.failures = std::move(cause.failures);
   if (verdict.failures.empty()) return verdict;
-  // That of its own node has a time, and is there already.
+  // The failing node's own fact has a time and is there already, so only other nodes' ranks are
+  // added.
   WorkerFailure& first = verdict.failures.front();
   const std::vector<uint32_t> left = round->LeftBeside(first.node_id);
   if (Weigh(first) == Evidence::kPeerError && !left.empty()) {
@@ -167,7 +168,7 @@ Instant Job::PhaseDeadline() const {
 void Job::JudgeStall(Instant now) {
   const Instant due = std::max(NextDeadline(), forgiven_until_);
   if (now <= due) return;
-  if (roster_.empty()) forgiven_until_ = now;  // it is nothing to who comes now
+  if (roster_.empty()) forgiven_until_ = now;  // a node that joins after the stall isn't affected
   if (roster_.empty()) return;
   const absl::Duration stall = now - due;
   const uint64_t vanished = recovery_.vanished();
@@ -209,7 +210,7 @@ void Job::Excuse(Instant until) {
   roster_.ChangeAll([until](Node& node) { node.Excuse(until); });
 }
 
-// It has spoken; from this machine that proves nothing of the network.
+// A node was heard. The one on this machine proves nothing about the network.
 void Job::NoteHeard(const Node& node) {
   if (isolation_.open() && !node.info.hosts_service) EndIsolation();
 }
@@ -250,7 +251,7 @@ bool Job::AdvanceOnce() {
         CarryOut(preemption_.OnTimer(now_));
         return phase_ != JobPhase::kRunning;
       }
-      // Who is silent would be lost by it, and may be back in time.
+      // Growth would lose silent members, which may be back in time.
       if (recovery_.open() || roster_.silent() > 0) return false;
       if (!growth_.Decide(spec(), *round_, Newcomers(), now_).close) return false;
       BeginClosing({.reason = absl::StrCat(CountText(Newcomers(), "node"), " joined"),
@@ -326,7 +327,7 @@ void Job::BeginClosing(const Trigger& trigger) {
   reason_ = trigger.reason;
   preemption_.BeginClosing();  // something else is quicker
   inquiry_.Close();
-  // Who wasn't heard may be on the way back, unless all time for that is over.
+  // Members that weren't heard may be on the way back, unless all time for that is over.
   if (isolation_.open() && trigger.name != "node_lost") EndIsolation();
   isolation_.Close();
   const absl::Duration uptime = now_ - round_->formed();
@@ -427,7 +428,7 @@ void Job::AbandonStop() {
 
 // Ends the job when it can't go on without those that were preempted. True: it has ended.
 bool Job::EndPreempted() {
-  if (recovery_.open()) return false;  // who is left isn't known yet
+  if (recovery_.open()) return false;  // it isn't known which nodes are left
   uint32_t left = roster_.candidates();
   if (round_) {
     for (const RoundMember& member : round_->members()) {
@@ -470,7 +471,7 @@ void Job::EndJob(Outcome outcome, Rule rule, std::string reason) {
   }
 }
 
-// The job can be forgotten when everybody who can be told was told and has closed its stream.
+// The job can be forgotten when every reachable agent has its verdict and has closed its stream.
 void Job::FinishFarewell() {
   const bool anybody = roster_.table().stream_count() > 0 || !roster_.empty();
   if (!farewell_.Finish(now_, anybody)) return;

@@ -86,7 +86,6 @@ class Job {
   void On(const TimerDue& event);
   void On(const PersistDone& event);
 
-  // Phases.
   void Advance();
   bool AdvanceOnce();
   void FormGeneration(Rule rule);
@@ -110,7 +109,6 @@ class Job {
   void EndRecovery();
   absl::Status CheckNotAhead(const AgentMessage& message) const;
 
-  // Nodes.
   void OnJoin(StreamKey stream, const AgentMessage& message, const Join& join);
   void AddNode(StreamKey stream, const AgentMessage& message, const Join& join);
   void Reattach(const Node& node, StreamKey stream, const AgentMessage& message, const Join& join);

@@ -8,7 +8,7 @@
 #include "rendezvous/core/job/job.h"
 #include "rendezvous/core/timing.h"
 
-// Streams, joins, what a node that comes back is told, and loss (R2, R4, R5, R6, R15).
+// Streams, joins, messages to a node that comes back, and losses (R2, R4, R5, R6, R15).
 namespace ddprun::rendezvous {
 namespace {
 
@@ -42,12 +42,12 @@ void Job::On(const StreamClosed& event) {
   if (node == nullptr) return;
   if (phase_ == JobPhase::kEnded) {
     if (event.finished) return RemoveNode(*node, {});
-    // It may not have heard the verdict, and comes back for it (R8).
+    // The node may have missed the verdict, and comes back for it (R8).
     return roster_.Change(*node, [&](Node& n) { n.MissStream(now_, std::nullopt); });
   }
-  // Of a node that has renewed none of the last probes, the end of the stream says nothing new:
-  // networks that were down deliver late what they carried, and then reset it; and agents close
-  // what a service that was stopped didn't answer. Its lease decides (R4).
+  // The end of the stream proves nothing if the node has renewed none of the last probes: a network
+  // that was down first delivers what it carried and then resets the connection, and agents close
+  // connections on which a stopped service didn't answer. The lease decides (R4).
   const bool is_fresh = !node->IsSilent(now_, 3 * pace().interval);
   roster_.Change(*node, [&](Node& n) {
     n.MissStream(now_, is_fresh ? std::optional(spec().reconnect_grace) : std::nullopt);
@@ -127,7 +127,7 @@ void Job::AddNode(StreamKey stream, const AgentMessage& message, const Join& joi
   if (departed == nullptr) farewell_.OnAgent(join.node.hostname);
   const Node& node = roster_.Add(message.node_id, message.incarnation, join.node);
   if (departed != nullptr) {
-    // It was lost before it had left, and may not even know that it is to leave (R15).
+    // The node was lost before it left, and may not know that it is to leave (R15).
     const bool draining = drains_.Find(node.id) != nullptr;
     // Done is not dead: it takes its place in the generation again (R8).
     std::optional<uint32_t> rank = departed->done_rank;
@@ -184,7 +184,7 @@ void Job::JoinEnded(StreamKey stream, const AgentMessage& message, const Join& j
   outbox_.SendTo(*node, farewell_.WordsFor(node->id));
 }
 
-// Tells a node what it may have missed, from what it says that it is doing.
+// Sends a node what it may have missed, judging by the state that it reports.
 void Job::Resync(const Node& node, const AgentMessage& message, const Join& join) {
   standby_due_.Mark(node.order);
   if (node.draining) SendDrain(node);
@@ -198,7 +198,8 @@ void Job::Resync(const Node& node, const AgentMessage& message, const Join& join
     if (!HasWorkers(join)) {
       return roster_.Change(node, [](Node& n) { n.EndStopping(); });
     }
-    // It runs workers of a generation without it, and stops them before it can take part.
+    // The node runs workers of a generation that goes on without it, and must stop them before it
+    // can take part.
     const Instant bound = now_ + spec().stop_grace + kStopSlack;
     roster_.Change(node, [&](Node& n) { n.BeginCleaning(message.generation, bound); });
     return outbox_.SendTo(
@@ -260,7 +261,7 @@ void Job::Refuse(StreamKey stream, const NodeId& node, absl::Status status) {
   outbox_.Put(CloseStream{.stream = stream, .status = std::move(status)});
 }
 
-// Whoever it is may come again and again.
+// The refused agent may come again and again, so these notes have a budget.
 void Job::NoteRefusal(const NodeId& node, const absl::Status& status) {
   const std::optional<uint64_t> left_out = refusal_notes_.Take(now_);
   if (!left_out) return;
@@ -319,8 +320,8 @@ bool Job::AwaitSilent(const Node& node) {
   return true;
 }
 
-// Somebody has come with whom the job may be able to go on without the silent ones. Params: least:
-// how long they have at least from now on.
+// A node has joined, so the job may be able to go on without the silent ones. Params: least: the
+// time that they have at least from now on.
 void Job::ReconsiderSilent(absl::Duration least) {
   if (phase_ != JobPhase::kRunning || roster_.silent() == 0) return;
   for (const auto& [order, node] : roster_.nodes()) {
@@ -330,8 +331,8 @@ void Job::ReconsiderSilent(absl::Duration least) {
   }
 }
 
-// It is back in the generation that it never left. With it the job may be able to go on without the
-// other silent ones; but those behind the same link are on their way back, too.
+// The node is back in the generation that it never left. With it the job may be able to go on
+// without the other silent ones; but nodes behind the same link are on their way back, too.
 void Job::NoteSilenceOver(const Node& node, absl::Duration silence) {
   recovery_.NoteHeard(node.order);
   outbox_.AddNote("node_back", {{"node", node.id.value()},
@@ -396,11 +397,11 @@ void Job::RemoveNode(const Node& node, Departure departure) {
   }
   if (phase_ != JobPhase::kEnded) {
     recorder_.Note();
-    // It may only have lost its stream, and hear of the end too late (R8).
+    // The node may only have lost its stream, and then gets the verdict too late (R8).
     if (!left && record.refusal.ok()) farewell_.NoteLoss(now_);
   }
   NoteGone(node);
-  // Whoever waited for its claim can start now.
+  // A node that waited for this claim can start now.
   const std::optional<uint64_t> heir = roster_.Remove(node, std::move(record));
   if (heir) standby_due_.Mark(*heir);
   if (!rank) return;
@@ -408,8 +409,8 @@ void Job::RemoveNode(const Node& node, Departure departure) {
   if (done) return;  // done is not dead (R8)
   closing_.NoteLoss(departure.reason);
   round_->SetState(*rank, departure.state);
-  // Those that stop at the step that it won't get to need not wait for it. Their agents spare those
-  // that save.
+  // The lost node won't reach the stop step, so the others need not wait for it. Agents spare
+  // workers that are saving.
   if (!left) AbandonStop();
   if (phase_ != JobPhase::kRunning) return;
   BeginClosing({.reason = std::move(departure.reason),

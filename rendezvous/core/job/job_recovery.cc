@@ -8,9 +8,9 @@
 #include "rendezvous/core/job/job.h"
 #include "rendezvous/core/timing.h"
 
-// What outlives the service, and how another one goes on with it (R10). A record is taken between
-// two steps, so all invariants hold of it. It knows the live generation's members and who of them
-// is done or gone; what else they reported is theirs to say again, once they are back.
+// The record of a job, and how another service resumes from it (R10). A record is taken between two
+// steps, so all invariants hold for it. It has the members of the live generation, and which of
+// them are done or gone. Agents send their other reports again when they are back.
 namespace ddprun::rendezvous {
 namespace {
 
@@ -192,8 +192,8 @@ Job::Job(Instant now, JobRecord record, absl::Duration elapsed, std::string toke
   BoundVanished();
 }
 
-// Params: orders: gets the nodes' join orders, in the record's order. Returns the one of who
-// vanished; 0 = nobody.
+// Params: orders: gets the nodes' join orders, in the record's order. Returns the join order of the
+// vanished node; 0 = there is none.
 uint64_t Job::RecoverNodes(const JobRecord& record, std::vector<uint64_t>& orders) {
   uint64_t vanished = 0;
   for (const DepartedRecord& each : record.departed) {
@@ -247,7 +247,7 @@ void Job::NotifyRecovery() {
                                  {"life", absl::StrCat(recovery_.life())}});
 }
 
-// Who is known to be gone has a moment when all others are back, no longer. Before, they show how
+// A vanished node gets kVanishedLease when all others are back, and no more. The others show how
 // long the way takes that it would have to come, too: by etcd, on machines with other work.
 void Job::BoundVanished() {
   const Node* node = roster_.table().FindByOrder(recovery_.vanished());
@@ -277,8 +277,8 @@ void Job::EndRecovery() {
   if (phase_ == JobPhase::kForming) EndPreempted();
 }
 
-// An agent that was told of a generation which the record doesn't know: the journal had failed, and
-// what it holds is of the past.
+// The agent knows a generation that the record doesn't: the journal had failed, and its record is
+// outdated.
 absl::Status Job::CheckNotAhead(const AgentMessage& message) const {
   const bool ahead = message.term == gate_.term() && message.generation > generation_;
   if (recovery_.life() == 0 || !ahead) return absl::OkStatus();

@@ -98,7 +98,7 @@ void Job::OnRenewal(const Node& node, const Renewal& renewal, Generation generat
   }
   if (told) SawProgress(node, renewal);
   if (is_member && renewal.warm) record_.SawWarm(*node.group_rank, *renewal.warm);
-  // Told once: a worker on a lost GPU hangs, or ends by an error that names none.
+  // Reported once: a worker on a lost GPU hangs, or ends by an error that doesn't name it.
   for (const uint32_t gpu : lost_gpus) {
     outbox_.AddNote("gpu_lost", {{"node", node.id.value()}, {"gpu", absl::StrCat(gpu)}});
   }
@@ -108,7 +108,8 @@ void Job::OnRenewal(const Node& node, const Renewal& renewal, Generation generat
   if (is_new) ReconsiderSilent();
 }
 
-// What a restart would cost, and the books. Requires: it is a member, and has told how far it is.
+// Updates the cost of a restart and the time accounting. Requires: the node is a member, and has
+// reported its progress.
 void Job::SawProgress(const Node& node, const Renewal& renewal) {
   const auto trains = [](uint64_t word) {
     const ProgressPhase phase = ProgressPhaseOf(word);
@@ -150,7 +151,7 @@ void Job::OnEvent(const Node& node, const AgentMessage& message) {
   if (stopped && !std::holds_alternative<Preempt>(message.body)) {
     return ignore("its workers were stopped already");
   }
-  // What it comes to is known when the generation is over.
+  // The report's effect is decided when the round closes.
   if (std::holds_alternative<WorkerFailed>(message.body) ||
       std::holds_alternative<GroupStopped>(message.body) ||
       std::holds_alternative<Preempt>(message.body)) {
@@ -206,7 +207,8 @@ void Job::OnReport(const Node& node, const GroupSucceeded& succeeded) {
     return EndJob(Outcome::kSucceeded, Rule::kAllSucceeded,
                   absl::StrCat("every rank of generation ", generation_.value(), " ended with 0"));
   }
-  // It ended before the stop step; the others' nodes settle when they have reached theirs.
+  // The node's workers ended before the stop step; the other nodes settle when theirs have reached
+  // it.
   if (phase_ == JobPhase::kClosing && preemption_.committed()) return SendStop(node);
   CarryOut(preemption_.Drop(now_, rank));
 }

@@ -7,7 +7,8 @@
 #include "rendezvous/core/describe.h"
 #include "rendezvous/core/job/job.h"
 
-// What nodes without a rank are told, what status calls show, and what must hold after every step.
+// Standby texts for nodes without a rank, the view for status calls, and the check of all
+// invariants.
 namespace ddprun::rendezvous {
 namespace {
 
@@ -65,7 +66,7 @@ void Job::SendDueStandbys() {
   standby_due_.Clear();
 }
 
-// It is in quarantine, and no generation begins to take it in.
+// Whether the node is in quarantine, and no generation would begin to take it in.
 bool Job::IsLeftOut(const Node& node) const {
   const bool is_full = round_ && round_->members().size() >= spec().nodes_max;
   return (is_full || spec().restart.quarantine_shrinks) && blame_.Quarantined(node.id, now_);
@@ -152,7 +153,7 @@ std::string Job::RecoveryText() const {
                       more == 0 ? "" : absl::StrCat(" and ", more, " more"), " to come back");
 }
 
-// Of the one that has been silent for longest.
+// The text about the node that has been silent for longest.
 std::string Job::SilenceText(Instant now) const {
   const Node* first = nullptr;
   for (const auto& [order, node] : roster_.nodes()) {
@@ -196,7 +197,7 @@ const char* Job::BrokenPhase() const {
   if (farewell_.begun() != (phase_ == JobPhase::kEnded)) return "a verdict in the wrong phase";
   if (inquiry_.open() && !running) return "a hang of workers that don't run";
   if (isolation_.open() && !running) return "a generation is kept that doesn't run";
-  if (roster_.silent() > 0 && !running) return "who is silent is waited for, and nothing runs";
+  if (roster_.silent() > 0 && !running) return "the job waits for a silent node, and nothing runs";
   if (preemption_.agreeing() && !running) return "a stop step for workers that don't run";
   if (preemption_.committed() && running) return "workers that don't heed their stop step";
   if (!gate_.open() && !roster_.empty()) return "nodes of a job that nobody began";

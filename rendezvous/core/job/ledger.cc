@@ -26,7 +26,8 @@ void FitTo(absl::Duration total, TimeCause rest, TimeCause first, TimeSpent& spe
   }
 }
 
-// Moves time between causes until none has less than in `least`, whose total is not more.
+// Moves time between causes until no cause has less than in `least`. Requires: the total of `least`
+// isn't more than that of `spent`.
 void RaiseTo(const TimeSpent& least, TimeSpent& spent) {
   for (size_t i = 0; i < kTimeCauses; ++i) {
     while (spent.by[i] < least.by[i]) {
@@ -73,7 +74,7 @@ void Ledger::Report(Instant now, uint32_t group_rank, const NodeTime& time, bool
   if (state_ == State::kRunning && told_.begin()->first == group_rank) Ascertain(now);
 }
 
-// Requires: a node has told.
+// Requires: a node has reported.
 void Ledger::Ascertain(Instant now) {
   if (told_.size() < nodes_) return;
   recovers_ = false;
@@ -160,7 +161,7 @@ absl::Duration Ledger::BegunBefore(Instant begun) {
   return missed;
 }
 
-// The lowest rank that told when the generation was over, or done; else the lowest.
+// The lowest rank that reported after the end of the generation, or is done; else the lowest rank.
 const Ledger::Told* Ledger::Speaker() const {
   for (const auto& [rank, told] : told_) {
     if (told.at >= closed_ || told.done) return &told;

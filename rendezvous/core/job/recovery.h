@@ -11,34 +11,34 @@
 
 namespace ddprun::rendezvous {
 
-// Who took part in a job before its service was started again, and is yet to be heard of (R10).
-// Until everybody is back, or lost, no generation begins or is closed: nobody knows yet what they
-// have to say. Pure.
+// The nodes that took part in a job before its service was started again, and haven't been heard
+// since (R10). Until all of them are back or lost, no generation begins or closes, because their
+// reports are unknown. Pure.
 //
 //   (never was recovered)      Begin ─► open ─(the last one is back or gone; or Close)─► over
 class Recovery {
  public:
   // Params: life: how many services had the job before, > 0; awaited: join orders; vanished: the
-  // one of them that is known to be gone; 0 = none.
+  // awaited node that is probably gone; 0 = none.
   void Begin(Instant now, uint64_t life, std::set<uint64_t> awaited, uint64_t vanished = 0);
-  // A node is back; or it is lost, or has left. True: nobody is awaited any more, since just now.
+  // A node is back; a node is lost or has left. Returns true for the last one: no node is awaited
+  // any more.
   bool NoteBack(uint64_t node_order);
   bool NoteGone(uint64_t node_order);
-  // The job has ended: nobody is awaited for it.
+  // The job has ended: no node is awaited any more.
   void Close() { awaited_.clear(); }
-  // True, once, after Begin: it is to be told.
+  // Returns true once after Begin: the recovery is to be reported.
   bool TakeNews() { return std::exchange(news_, false); }
 
-  // Somebody is awaited.
+  // Some node is awaited.
   bool open() const { return !awaited_.empty(); }
-  // By join order.
+  // Join orders of the awaited nodes.
   const std::set<uint64_t>& awaited() const { return awaited_; }
-  // Who is known to be gone, and is the only one that is awaited yet; 0 = nobody.
+  // The probably vanished node, if it is the only one still awaited; 0 = none.
   uint64_t vanished() const;
-  // This node is most likely gone, and hasn't been heard of since: all that is known of it is that
-  // its service ended.
+  // Whether this node is probably gone: its service ended, and it hasn't been heard since.
   bool IsLikelyGone(uint64_t node_order) const { return vanished_ == node_order; }
-  // It is heard of after all.
+  // The node is heard after all.
   void NoteHeard(uint64_t node_order) {
     if (vanished_ == node_order) vanished_ = 0;
   }

@@ -33,7 +33,7 @@ class StateMachine {
   // is a journal, without which there are no Persist effects. The first Join brings the job's spec.
   StateMachine(Term term, std::string token, bool keeps = false);
   // Resumes the job of a service that has ended. Params: elapsed: time since the record was taken,
-  // as far as it is known. Requires: the record is whole (rendezvous/journal checks it), and its
+  // if that is known. Requires: the record is whole (rendezvous/journal checks it), and its
   // `life` counts this service.
   StateMachine(Instant now, JobRecord record, absl::Duration elapsed, std::string token);
   ~StateMachine();

@@ -10,27 +10,24 @@
 
 namespace ddprun::rendezvous {
 
-// The machines that were asked to leave, and may not join again until that is undone (R15). Pure.
-//
-// A drained node leaves as a preempted one does, but its machine stays away: supervisors start at
-// once what has ended. A drained machine isn't kept as a spare, because spares hold GPUs that
-// somebody wants to work on.
+// The machines that were asked to leave, and may not join again until the drain is undone (R15).
+// Pure.
 class DrainList {
  public:
-  // Bound: the last kDrainedMax; the oldest one may join again then.
+  // Adds a machine. Bound: the last kDrainedMax; after that the oldest one may join again.
   void Add(DrainedNode node);
-  // Lets the node's machines join again. False: it wasn't drained.
+  // Lets the node's machines join again. Returns false if none was drained.
   bool Undo(const NodeId& node);
 
-  // What was said when it was drained last; null = it wasn't. Valid until the next change.
+  // The node's latest entry; null = it wasn't drained. Valid until the next change.
   const DrainedNode* Find(const NodeId& node) const;
-  // Errors: ABORTED — an agent of a drained machine; says how to let it in. An address tells apart
-  // machines that have one name after the other, as pods do.
+  // Errors: ABORTED: an agent of a drained machine; the text says how to let it in. The address
+  // distinguishes machines that have the same name one after the other, as pods do.
   absl::Status CheckMachine(const std::string& hostname, const std::string& address) const;
 
-  // The latest last.
+  // The latest entry last.
   const std::vector<DrainedNode>& nodes() const { return nodes_; }
-  // What is wrong with the list; "" = nothing.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant() const;
 
  private:

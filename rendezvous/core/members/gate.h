@@ -14,46 +14,47 @@
 
 namespace ddprun::rendezvous {
 
-// What becomes of a Join.
+// The answer to a Join.
 struct JoinDecision {
   enum class Kind {
-    kRefuse,    // its stream ends with `refusal`
-    kReattach,  // it is `known`, with a newer stream
-    kAdd,       // a new node. `known`, if there is one, counts as lost
+    kRefuse,    // end its stream with `refusal`
+    kReattach,  // the node `known` has a newer stream
+    kAdd,       // a new node; `known`, if set, counts as lost
   };
   Kind kind = Kind::kRefuse;
   absl::Status refusal;
   const Node* known = nullptr;
 };
 
-// What this job is, and who may take part in it (R1, R2, R6, R9). Pure.
+// Admission to a job: its spec, and the checks of each Join and message (R1, R2, R6, R9). Pure.
 class Gate {
  public:
-  // Requires: a term. Params: token: "" = everyone without one may.
+  // Requires: a term. Params: token: the job's secret; "" = agents without a token may join.
   Gate(Term term, std::string token);
 
-  // Checks a Join in the order of R6. Params: unformed: the job lives, and had no generation yet.
+  // Checks a Join in the order of R6. Params: unformed: the job lives and has had no generation.
   JoinDecision Decide(Instant now, const AgentMessage& message, const Join& join,
                       const Roster& roster, const DrainList& drains, bool unformed,
                       const ProbePace& pace) const;
-  // All of that but the other nodes: also for a job that has ended.
+  // The checks of Decide() that don't involve other nodes; also for a job that has ended.
   absl::Status CheckJoin(const AgentMessage& message, const Join& join, const Roster& roster,
                          const DrainList& drains, bool unformed) const;
-  // After the end: it was part of the job, and may hear the verdict.
+  // Whether an agent was part of the job that has ended, and so gets its verdict.
   static bool MayHearVerdict(const AgentMessage& message, const Roster& roster);
-  // Errors: ABORTED — another term; INVALID_ARGUMENT — not what the stream's Join was.
+  // Errors: ABORTED: another term. INVALID_ARGUMENT: run id, node or incarnation differ from those
+  // of the stream's Join.
   absl::Status CheckMessage(const Node& node, const AgentMessage& message) const;
 
-  // This Join is taken. True: its spec is the job's from now on.
+  // The Join is accepted. Returns true if its spec is the job's from now on.
   bool Admit(const Join& join, const Roster& roster, bool unformed);
 
-  // The job goes on that another service had: this is its spec, if somebody had joined.
+  // Resumes the job of another service. Params: spec: the job's; nullopt = no node had joined.
   void Recover(const std::optional<JobSpec>& spec);
 
   Term term() const { return term_; }
-  // Somebody has joined; for good.
+  // A node has joined; never false again.
   bool open() const { return open_; }
-  // The job's; that of the first Join. Defaults before.
+  // The spec of the first Join; defaults before.
   const JobSpec& spec() const { return spec_; }
 
  private:
@@ -61,12 +62,13 @@ class Gate {
 
   const Term term_;  // not 0
   const std::string token_;
-  bool recovered_ = false;  // agents know the term from another service
+  bool recovered_ = false;  // the term is that of a former service
   bool open_ = false;
   JobSpec spec_;  // 1 <= nodes_min <= nodes_max
 };
 
-// What those hear that claim the node rank of `holder`. Params: is_back: it was silent before.
+// The refusal of a Join that claims the node rank of `holder`. Params: is_back: the holder was
+// silent before.
 absl::Status ClaimIsHeld(const Node& holder, bool is_back);
 
 }  // namespace ddprun::rendezvous

@@ -7,25 +7,26 @@
 
 namespace ddprun::rendezvous {
 
-// Whether nobody is heard any more, at once, of whom a lease would say that they all died: then it
-// is more likely that the service itself is cut off, and that the workers go on (R4). Of the nodes
-// the one that hosts the service proves nothing, as its words cross no network; where it is heard,
-// two others must be silent, as one alone is as likely to have died.
-// Params: lease: of the job; who said nothing for half of it is silent.
+// Whether so many nodes are silent at once that the service itself is probably cut off, while the
+// workers go on (R4). The node that hosts the service is no evidence, because its messages cross no
+// network. If it is heard, two others must be silent, because a single one is as likely to have
+// died.
+// Params: lease: of the job; a node that was silent for half of it counts as silent.
 bool HearsNobody(const NodeTable::Nodes& nodes, Instant now, absl::Duration lease);
 
-// For how long leases are not judged because nobody is heard. Pure.
+// How long leases aren't judged because no node is heard. Pure.
 //
-//   connected ─Holds: nobody is heard─► isolated ─Close─► connected
+//   connected ─Holds: no node is heard─► isolated ─Close─► connected
 class Isolation {
  public:
-  // Whether a lease that is over doesn't count, for now: nobody is heard, and not for too long.
+  // Whether an expired lease doesn't count for now: no node is heard, and the isolation isn't too
+  // long.
   bool Holds(Instant now, bool hears_nobody);
-  // Somebody is heard again, or no generation runs any more that could be kept.
+  // A node is heard again, or no generation runs that could be kept.
   void Close() { since_ = Instant::Infinite(); }
 
   bool open() const { return !since_.is_infinite(); }
-  // Since the first lease that was not judged; infinite = it isn't isolated.
+  // The time of the first lease that wasn't judged; infinite = the service isn't isolated.
   Instant since() const { return since_; }
 
  private:

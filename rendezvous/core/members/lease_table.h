@@ -13,25 +13,26 @@
 
 namespace ddprun::rendezvous {
 
-// Remembers when each probe was sent, so that a renewal counts from then (R4). All nodes get the
-// probe of one tick with one nonce. Bound: the last kProbesOutstandingMax.
+// Keeps when each probe was sent, because a renewal counts from then (R4). All nodes get the probe
+// of a tick with the same nonce. Bound: the last kProbesOutstandingMax.
 class ProbeLog {
  public:
   // Params: first: the first nonce, > 0.
   explicit ProbeLog(uint64_t first = 1) : first_nonce_(first) {}
-  // Notes a probe that is sent now; returns its nonce, which is never 0 and never used again.
+  // Adds a probe that is sent now. Returns its nonce, which is never 0 and never used again.
   uint64_t Send(Instant now);
-  // When the probe with that nonce was sent; empty when it is unknown or too old.
+  // When the probe with this nonce was sent; nullopt = unknown or too old.
   std::optional<Instant> SentAt(uint64_t nonce) const;
-  // The service was held up for so long, which is nobody's silence (R4).
+  // The service stalled for `stall`, which doesn't count as silence of a node (R4).
   void Forgive(absl::Duration stall) { forgiven_ += stall; }
-  // How much of that was after this probe was sent, until now. Requires: SentAt(nonce) has a value.
+  // The sum of stalls between the sending of this probe and now. Requires: SentAt(nonce) has a
+  // value.
   absl::Duration ForgivenSince(uint64_t nonce, Instant now) const;
 
  private:
   struct Sent {
     Instant at;
-    absl::Duration forgiven;  // until then
+    absl::Duration forgiven;  // sum of the stalls before
   };
 
   uint64_t first_nonce_;  // of sent_.front(); > 0
@@ -39,14 +40,14 @@ class ProbeLog {
   absl::Duration forgiven_ = absl::ZeroDuration();  // ever
 };
 
-// The earliest deadline of each node, ordered by time, then by node. Bound: O(log n) a change.
+// A deadline for each node, ordered by time, then by node. Bound: O(log n) a change.
 class DeadlineQueue {
  public:
   // Replaces the node's deadline; infinite = it has none.
   void Set(uint64_t node, Instant at);
-  // Infinite when nothing waits.
+  // The earliest deadline; infinite = there is none.
   Instant Earliest() const;
-  // Takes out a node whose deadline has come; empty when none has.
+  // Removes and returns a node with a deadline at or before `now`; nullopt = there is none.
   std::optional<uint64_t> PopDue(Instant now);
   // The node's deadline; infinite = it has none.
   Instant At(uint64_t node) const;

@@ -9,18 +9,18 @@
 
 namespace ddprun::rendezvous {
 
-// By what a node is known to be lost (R3, R4, R6).
+// How a loss is known (R3, R4, R6).
 enum class LossProof {
   kStreamClosed,  // and not opened again within the grace
   kLeaseExpired,
-  kUnclean,     // its workers didn't end in time, or not cleanly
-  kSuperseded,  // another agent of that name has come
+  kUnclean,     // its workers didn't end cleanly and in time
+  kSuperseded,  // another agent with the same node id has joined
 };
 
-// What is said of a loss, and to whom.
+// The texts about a loss.
 struct Loss {
   std::string why;       // in short: "lease expired"
-  absl::Status goodbye;  // for the stream that is open; OK where there is none
+  absl::Status goodbye;  // for its open stream; OK if there is none
   absl::Status refusal;  // for later joins of this agent process; OK = it may come back
 };
 

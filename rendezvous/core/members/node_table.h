@@ -16,32 +16,32 @@
 
 namespace ddprun::rendezvous {
 
-// What is remembered of an agent process that is not there any more.
+// What is kept about an agent process that has gone.
 struct Departed {
   NodeId id;
   StreamNumber stream_number;
   uint64_t processed = 0;
-  absl::Status refusal;               // not OK: it may not come back, and why
-  bool left = false;                  // it left by itself
+  absl::Status refusal;               // not OK: why it may not come back
+  bool left = false;                  // it left on its own
   Generation done_in;                 // it had succeeded in this generation,
   std::optional<uint32_t> done_rank;  // with this group rank
 };
 
-// All nodes of a job and their streams. Iteration is in join order. Bounds: kNodesMax nodes, as
+// All nodes of a job and their streams. Iteration is in join order. Bounds: kNodesMax nodes, and as
 // many departed ones.
 class NodeTable {
  public:
   using Nodes = std::map<uint64_t, Node>;
 
-  // Adds a node without a stream. Requires: no node with this id. The reference stays valid until
+  // Adds a node without a stream. Requires: no node has this id. The reference is valid until
   // Remove.
   Node& Add(const NodeId& id, Incarnation incarnation, const NodeInfo& info);
-  // Forgets the node but for its Departed record. Requires: it has no stream.
+  // Removes the node and keeps its Departed record. Requires: it has no stream.
   void Remove(Node& node, Departed record);
-  // Remembers one that isn't there.
+  // Adds the record of a node that isn't in the table.
   void AddDeparted(Incarnation incarnation, Departed record);
   const Departed* FindDeparted(Incarnation incarnation) const;
-  // Incarnations, in the order in which they went.
+  // Incarnations, in the order in which they departed.
   const std::deque<uint64_t>& departed() const { return departed_order_; }
 
   Node* FindById(const NodeId& id);
@@ -49,25 +49,25 @@ class NodeTable {
   Node* FindByOrder(uint64_t order);
   const Node* FindByOrder(uint64_t order) const;
 
-  // Makes `stream` the node's. Requires: it has none.
+  // Gives the node this stream. Requires: it has none.
   void Attach(Node& node, StreamKey stream, StreamNumber number);
-  // Takes the node's stream away; until the shell says that it closed, it is a stray.
+  // Takes the node's stream away. The stream is a stray until the shell reports its end.
   StreamKey Detach(Node& node);
-  // A stream without a node that we are closing.
+  // Adds a stream without a node that the service is closing.
   void AddStray(StreamKey stream);
   bool IsStray(StreamKey stream) const;
   Node* FindByStream(StreamKey stream);
   const Node* FindByStream(StreamKey stream) const;
-  // The shell says that it is closed. Returns the node that had it.
+  // The shell reports that the stream is closed. Returns the node that had it.
   Node* Close(StreamKey stream);
   size_t stream_count() const { return streams_.size(); }
   size_t connected() const { return connected_; }
 
-  // Whether nobody who came before claims the same node rank. True without a claim.
+  // Whether no earlier node claims the same node rank. True without a claim.
   bool HoldsItsClaim(const Node& node) const;
   // Join orders of the nodes with this claim, the holder first.
   std::vector<uint64_t> Claimants(uint32_t claim) const;
-  // The node ranks below `end` that nobody claims, ascending.
+  // The node ranks below `end` that no node claims, ascending.
   std::vector<uint32_t> Unclaimed(uint32_t end) const;
 
   Nodes& nodes() { return nodes_; }
@@ -79,16 +79,16 @@ class NodeTable {
  private:
   std::string BrokenClaims() const;
 
-  uint64_t next_order_ = 1;                           // above all that were given
+  uint64_t next_order_ = 1;                           // above all join orders so far
   Nodes nodes_;                                       // by join order
-  absl::flat_hash_map<std::string, uint64_t> by_id_;  // one for each node
-  // Stream key to join order, of a node that knows it; 0 = a stray.
+  absl::flat_hash_map<std::string, uint64_t> by_id_;  // join orders; one for each node
+  // Stream key to the join order of its node; 0 = a stray.
   absl::flat_hash_map<uint64_t, uint64_t> streams_;
   // Node rank to the join orders of its claimants, ascending; none is empty.
   std::map<uint32_t, std::vector<uint64_t>> claims_;
   size_t connected_ = 0;                              // nodes with a stream
   absl::flat_hash_map<uint64_t, Departed> departed_;  // by incarnation
-  std::deque<uint64_t> departed_order_;               // the same, oldest first
+  std::deque<uint64_t> departed_order_;               // keys of departed_, oldest first
 };
 
 }  // namespace ddprun::rendezvous

@@ -12,30 +12,30 @@
 
 namespace ddprun::rendezvous {
 
-// When all nodes are probed, and when a probe that is answered was sent (R4). Pure.
+// When all nodes are probed, and when an answered probe was sent (R4). Pure.
 //
 //   resting ─Wake─► ticking ─Rest─► resting
 class ProbeClock {
  public:
-  // Params: life: of the service. No nonce of one life is used in another: an answer that is late
-  // by a life proves nothing.
+  // Params: life: of the service. Lives use different nonces, so an answer that arrives one life
+  // late proves nothing.
   explicit ProbeClock(uint64_t life = 0) : log_((life << kNonceBits) + 1) {}
 
-  // Somebody is to be probed from now on. Nothing changes when it ticks already. Params, here and
-  // below: least: how many nodes the job has at least, once all that it needs are here.
+  // A node is to be probed from now on; ignored while ticking. Params, here and below: least:
+  // nodes_min.
   void Wake(Instant now, absl::Duration lease, size_t least = 0);
-  // Nobody is.
+  // No node is to be probed any more.
   void Rest();
-  // Notes the probe of a tick, which is due, and when the next one is. The pace follows the number
-  // of nodes that have a stream, or of the least, but slowly: a lease that was renewed at the
-  // former pace still holds four probes. Returns its nonce.
+  // Adds the probe of a tick that is due, and schedules the next one. The pace follows the number
+  // of nodes with a stream, but at least `least`. It changes slowly: a lease that was renewed at
+  // the former pace still holds four probes. Returns the nonce.
   uint64_t Tick(Instant now, absl::Duration lease, size_t nodes = 0, size_t least = 0);
-  // Notes a probe of a single node between ticks. Returns its nonce.
+  // Adds a probe of a single node between ticks. Returns the nonce.
   uint64_t Ask(Instant now) { return log_.Send(now); }
 
-  // When the probe with that nonce was sent; empty when it is unknown or too old.
+  // When the probe with this nonce was sent; nullopt = unknown or too old.
   std::optional<Instant> SentAt(uint64_t nonce) const { return log_.SentAt(nonce); }
-  // The service was held up for so long; and how much of that was since the probe was sent.
+  // The service stalled for `stall`; the sum of stalls since a probe was sent.
   void Forgive(absl::Duration stall) { log_.Forgive(stall); }
   absl::Duration ForgivenSince(uint64_t nonce, Instant now) const {
     return log_.ForgivenSince(nonce, now);

@@ -14,9 +14,9 @@
 
 namespace ddprun::rendezvous {
 
-// All nodes of a job: who could start, and who has been silent for too long. What it counts and
-// what it waits for follow each change of a node at once, so nodes change through it only, and
-// others see them as const. A change costs O(log n). Pure.
+// All nodes of a job, the number of those that could start, and the bounds that are over. The
+// counters and deadlines follow each change of a node at once, so nodes change only through Roster,
+// and all other code sees them as const. A change costs O(log n). Pure.
 class Roster {
  public:
   // Which bound of a node is over.
@@ -26,28 +26,29 @@ class Roster {
     Bound bound;
   };
 
-  // ---- Changes.
+  // ---- Changes of nodes.
 
-  // A node without a stream. Requires: no node with this id. Valid until Remove.
+  // Adds a node without a stream. Requires: no node has this id. The reference is valid until
+  // Remove.
   const Node& Add(const NodeId& id, Incarnation incarnation, const NodeInfo& info);
-  // Remembers one that isn't there, of another life of the service.
+  // Adds the record of a node that departed in a former life of the service.
   void AddDeparted(Incarnation incarnation, Departed record) {
     table_.AddDeparted(incarnation, std::move(record));
   }
-  // Forgets a node without a stream but for its record. Returns the join order of the node that now
-  // holds its claim, and may be able to start.
+  // Removes a node without a stream and keeps its record. Returns the join order of the node that
+  // now holds its claim, and may be able to start.
   std::optional<uint64_t> Remove(const Node& node, Departed record);
-  // Params: lease: see Node::Greet. Requires: it has no stream.
+  // Gives the node a stream. Params: lease: see Node::Greet. Requires: the node has none.
   void Attach(const Node& node, StreamKey stream, StreamNumber number, Instant now,
               std::optional<absl::Duration> lease);
-  // Takes the node's stream away; until the shell says that it closed, it is a stray.
+  // Takes the node's stream away. The stream is a stray until the shell reports its end.
   StreamKey Detach(const Node& node);
-  // A stream without a node that we are closing.
+  // Adds a stream without a node that the service is closing.
   void AddStray(StreamKey stream) { table_.AddStray(stream); }
-  // The shell says that it is closed. Returns the node that had it.
+  // The shell reports that the stream is closed. Returns the node that had it.
   const Node* Close(StreamKey stream);
-  // The one door to all verbs of Node: roster.Change(node, [](Node& n) { n.BecomeWaiting(); }).
-  // Returns what `verb` does.
+  // The only way to call a method of Node that changes it: roster.Change(node, [](Node& n) {
+  // n.BecomeWaiting(); }). Returns what `verb` returns.
   template <typename Verb>
   auto Change(const Node& node, const Verb& verb) {
     Node& own = Own(node);
@@ -60,7 +61,7 @@ class Roster {
       return result;
     }
   }
-  // The same for all nodes, in join order.
+  // Calls `verb` for all nodes, in join order.
   template <typename Verb>
   void ChangeAll(const Verb& verb) {
     for (auto& [order, node] : table_.nodes()) {
@@ -68,27 +69,27 @@ class Roster {
       Refresh(node);
     }
   }
-  // The job has ended: nobody can start any more.
+  // The job has ended: no node can start any more.
   void Retire();
-  // Takes out a node with a bound that is over, if there is one. The caller removes it.
+  // Returns a node with a bound that is over, if there is one. The caller removes the node.
   std::optional<Overdue> TakeOverdue(Instant now);
 
-  // ---- Looks.
+  // ---- Queries.
 
   const NodeTable::Nodes& nodes() const { return table_.nodes(); }
   bool empty() const { return table_.nodes().empty(); }
-  // Ids, streams, claims and those who left.
+  // Ids, streams, claims and departed nodes.
   const NodeTable& table() const { return table_; }
   // Nodes that could start now: with a stream, no workers, no rival for its claim, and not asked to
-  // leave. Node::counted says which.
+  // leave. Node::counted marks them.
   uint32_t candidates() const { return candidates_; }
-  // Those of them that have answered a probe.
+  // Candidates that have answered a probe.
   uint32_t answering() const { return answering_; }
-  // Members whose lease is over and that are waited for (Node::silent).
+  // Members with an expired lease that the job waits for (Node::silent).
   uint32_t silent() const { return silent_; }
-  // When the first bound of a node is over; infinite = none has one.
+  // The earliest bound of all nodes; infinite = none has one.
   Instant deadline() const { return deadlines_.Earliest(); }
-  // Who is yet to come of `nodes_min`, where everybody says by a claim who it is: "node ranks 3,
+  // The nodes below nodes_min that haven't joined, if every node claims its rank: "node ranks 3,
   // 5"; else "".
   std::string MissingText(uint32_t nodes_min) const;
 
@@ -102,9 +103,9 @@ class Roster {
 
   NodeTable table_;
   bool retired_ = false;
-  uint32_t candidates_ = 0;  // nodes with CouldStart, which are those with `counted`
-  uint32_t claiming_ = 0;    // of these, those with a claim; <= candidates_
-  uint32_t answering_ = 0;   // of these, those that have answered a probe; <= candidates_
+  uint32_t candidates_ = 0;  // nodes with `counted`, which CouldStart
+  uint32_t claiming_ = 0;    // candidates with a claim
+  uint32_t answering_ = 0;   // candidates that have answered a probe
   uint32_t silent_ = 0;      // nodes with `silent`
   DeadlineQueue deadlines_;  // for each node its deadline()
 };

@@ -9,49 +9,49 @@
 #include "rendezvous/core/members/node_table.h"
 #include "rendezvous/core/types.h"
 
-// How long a member of a running generation is waited for that has been silent for its lease:
-// silence is a suspicion, not a proof (R4). Pure functions.
+// How long a job waits for a member of a running generation that was silent for its lease: silence
+// is a suspicion, not a proof (R4). Pure functions.
 namespace ddprun::rendezvous {
 
-// One silent member, and what the job would do without it.
+// One silent member, and the cost of going on without it.
 struct SilenceInput {
   Instant now;
-  Instant since;                // it was heard for the last time
+  Instant since;                // when it was last heard
   uint32_t others = 0;          // nodes that a generation without the silent ones could have
-  bool is_replaced = false;     // another agent is there for it
-  bool is_likely_gone = false;  // its service ended, too (R10)
-  absl::Duration loss;          // what a restart would cost the job, at most
+  bool is_replaced = false;     // another agent has taken its place
+  bool is_likely_gone = false;  // its service ended as well (R10)
+  absl::Duration loss;          // upper bound of what a restart would cost the job
 };
 
 struct SilenceDecision {
   enum class Why {
-    kLease,     // the user chose the lease, and with it how long silence is borne
+    kLease,     // the user chose the lease, so silence isn't tolerated beyond it
     kReplaced,  // another agent has its claim, or comes from its machine
-    kNeeded,    // the others are too few: nothing is gained by stopping them
-    kCheaper,   // the others could go on, and it would cost them more than the wait so far
+    kNeeded,    // the others are too few, so stopping them gains nothing
+    kCheaper,   // a restart without it would cost more than the wait so far
   };
   bool is_lost = false;
-  Instant until;  // waited for until then, if nothing happens before; > now unless lost
+  Instant until;  // end of the wait, if nothing happens before; > now unless lost
   Why why = Why::kLease;
 };
 
-// A member that nobody can do without is waited for as a missing one is, for the join timeout.
-// Otherwise the wait is bounded by what the loss would cost: a job that waits as long as the loss
-// would cost pays at most twice what the better of the two would have cost. kSilenceMax bounds it,
-// too, because a program that saves without saying so has less to lose than it seems.
+// If the others are too few without the member, the job waits as for a missing node: for the join
+// timeout. Otherwise the expected loss bounds the wait: a job that waits as long as the loss would
+// cost pays at most twice the cost of the better choice. kSilenceMax bounds it, too, because a
+// program that saves without marking it would lose less than estimated.
 SilenceDecision DecideSilence(const JobSpec& spec, const SilenceInput& input);
 
-// Why a member is waited for: "Waiting up to 15 s more, because a restart would lose as much".
+// Why the job waits for a member: "Waiting up to 15 s more, because a restart would lose as much".
 // Params: left: of the wait.
 std::string WaitText(const SilenceInput& input, uint32_t nodes_min, absl::Duration left);
 
-// The nodes that could be in a generation without the silent ones: heard within half a lease, with
-// a stream, not leaving; of those without a rank the ones that could start at once.
+// The number of nodes that could be in a generation without the silent ones: heard within half a
+// lease, with a stream, not leaving, and, if without a rank, able to start at once.
 uint32_t CountOthers(const NodeTable::Nodes& nodes, Instant now, absl::Duration lease);
 
-// Whether another agent is there for the silent node: it waits for the same claim, or has joined
-// from the same machine since, and has answered a probe. The network reaches it, so the silence is
-// the node's own.
+// Whether another agent has taken the silent node's place: it waits for the same claim, or has
+// joined from the same machine since, and has answered a probe. The network reaches that agent, so
+// the silence is the node's own.
 bool IsReplaced(const Node& silent, const NodeTable::Nodes& nodes);
 
 }  // namespace ddprun::rendezvous
