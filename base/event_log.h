@@ -14,8 +14,8 @@ namespace ddprun {
 // The machine-readable timeline of one process: JSON lines appended to a file that agents, services
 // and tools may share (one O_APPEND write(2) a line, so lines never mix).
 //
-// Each line: {"t": <CLOCK_MONOTONIC seconds, comparable on one machine>, "wall": <epoch seconds>,
-// "pid": …, "who": "agent:<node>"|"service", "event": "<snake_case>", …fields}.
+// Each line has `t` (CLOCK_MONOTONIC seconds, comparable on one machine), `wall` (epoch seconds),
+// `pid`, `who` ("agent:<node>" or "service"), `event` (snake_case) and the event's fields.
 // docs/EVENTS.md lists the events. Threads: any.
 class EventLog {
  public:

@@ -11,9 +11,9 @@
 
 namespace ddprun {
 
-// A process as a descriptor, with O_CLOEXEC. Params: whose: for errors: "process 17". Errors:
-// pidfd_open(2)'s, with PidfdAdvice() where the kernel or a filter refuses the call itself.
-// Threads: any.
+// A process as a descriptor, with O_CLOEXEC. The parameter `whose` names the process in errors:
+// "process 17". Errors: pidfd_open(2)'s, with PidfdAdvice() if the kernel or a filter refuses the
+// call itself. Threads: any.
 absl::StatusOr<Fd> OpenPidfd(pid_t pid, absl::string_view whose);
 
 // Whether the kernel is too old for pidfds, or a seccomp filter refuses them, and what to do.

@@ -40,7 +40,7 @@ std::string CountText(absl::string_view count, absl::string_view noun);
 std::string BytesText(uint64_t bytes);
 
 // Python's string.Template.safe_substitute(): $name and ${name} become values["name"], "$$" becomes
-// "$", everything else stays as it is. Names are [A-Za-z_][A-Za-z0-9_]*.
+// "$", all other text is unchanged. Names are [A-Za-z_][A-Za-z0-9_]*.
 std::string Substitute(absl::string_view text, const std::map<std::string, std::string>& values);
 
 // The last part of a path: "train.py" of "/a/train.py", "a" of "/a/".

@@ -16,13 +16,14 @@
 
 namespace ddprun::rendezvous {
 
-// What waits to be written to the service.
+// Messages that may wait to be written to the service.
 inline constexpr size_t kOutgoingMessagesMax = 1024;
 
-// One try at an Attend stream, on the agent's side: the mirror of server/attend_stream.h. gRPC's
-// threads parse and post; the loop starts every operation, and a hold keeps the call open for that.
+// One try at an Attend stream, on the agent's side; the counterpart of server/attend_stream.h.
+// gRPC's threads parse and post. The loop starts every operation, and a hold keeps the call open
+// for that.
 //
-// Life: made by the loop, held by itself until OnDone. Threads: the loop's, but for the reactions.
+// Life: made by the loop; holds itself until OnDone. Threads: the loop's, except for the reactions.
 class AttendCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                          public std::enable_shared_from_this<AttendCall> {
  public:
@@ -33,22 +34,22 @@ class AttendCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::
     // The service took the call.
     virtual void OnCallOpen(AttendCall* call) = 0;
     virtual void OnCallMessage(AttendCall* call, absl::StatusOr<ServiceMessage> message) = 0;
-    // The last one.
+    // The last call.
     virtual void OnCallDone(AttendCall* call, const grpc::Status& status) = 0;
   };
 
   static std::shared_ptr<AttendCall> Start(Owner* owner, std::shared_ptr<LoopInbox> inbox,
                                            std::shared_ptr<grpc::Channel> channel);
 
-  // Queues a message. False when too many wait. `training`: goes with a Renewal.
+  // Queues a message. Returns false if too many wait. Params: training: sent beside a Renewal.
   bool Write(const AgentMessage& message, const TrainingReport& training = {});
   // Asks for the next message, after OnCallMessage.
   void ReadNext();
-  // Closes our side after what is queued.
+  // Closes our side after the queued messages.
   void HalfClose();
   // Breaks the call off; OnCallDone follows.
   void Cancel() { context_.TryCancel(); }
-  // The same for an owner that goes away: nothing follows.
+  // Cancels the call for an owner that is destroyed: no callback follows.
   void Abandon();
 
  private:
@@ -72,7 +73,7 @@ class AttendCall final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::
   std::shared_ptr<AttendCall> self_;  // until OnDone
 
   grpc::ByteBuffer incoming_;  // gRPC's between StartRead and OnReadDone
-  // From here on the loop's.
+  // The fields below are the loop's.
   std::deque<grpc::ByteBuffer> queue_;  // the first is gRPC's while writing_
   bool writing_ = false;
   bool half_close_ = false;   // wanted

@@ -13,34 +13,33 @@
 
 namespace ddprun::rendezvous {
 
-// One call each to a rendezvous service, for `ddprun status`, `stop`, `drain` and `events`.
-// Blocking: not for a loop. `timeout` covers connecting and the
-// answer; `tls` as there. Errors: UNAVAILABLE, DEADLINE_EXCEEDED — not reached; the text says why.
-// UNIMPLEMENTED — something else is at that address. NOT_FOUND — the service holds no such job.
-// Threads: any, but the first of a process alone (InitializeGrpc).
+// One call to a rendezvous service each, for `ddprun status`, `stop`, `drain` and `events`.
+// Blocking: not for a loop. Params: timeout: covers connecting and the answer; tls: as for
+// MakeChannel. Errors: UNAVAILABLE, DEADLINE_EXCEEDED: the service wasn't reached; the text says
+// why. UNIMPLEMENTED: something else is at that address. NOT_FOUND: the service has no such job.
+// Threads: any, but the first call of a process alone (InitializeGrpc).
 
-// The jobs that the service holds; `run_id` "" = all; `token` "" = none. Errors, too:
+// The jobs of the service. Params: run_id: "" = all; token: "" = none. Errors, too:
 // UNAUTHENTICATED: not the job's token, and the service is on another machine.
 absl::StatusOr<v1::GetStatusReply> FetchStatus(const ServiceAddress& service,
                                                const std::string& run_id, absl::Duration timeout,
                                                const std::string& token = "",
                                                const TlsFiles& tls = {});
 
-// Ends a job. Errors, too: UNAUTHENTICATED — not the job's token; PERMISSION_DENIED — there is no
+// Ends a job. Errors, too: UNAUTHENTICATED: not the job's token. PERMISSION_DENIED: there is no
 // token, and the service is on another machine.
 absl::Status RequestStop(const ServiceAddress& service, const std::string& run_id,
                          const std::string& token, const std::string& reason,
                          absl::Duration timeout, const TlsFiles& tls = {});
 
-// Asks a node to leave. Errors, too: those of RequestStop; FAILED_PRECONDITION: it has the service;
-// INVALID_ARGUMENT: the name means several nodes.
+// Asks a node to leave. Errors, too: those of RequestStop; FAILED_PRECONDITION: the node hosts the
+// service; INVALID_ARGUMENT: several nodes have the name.
 absl::StatusOr<v1::DrainNodeReply> RequestDrain(const ServiceAddress& service,
                                                 const v1::DrainNodeRequest& request,
                                                 absl::Duration timeout, const TlsFiles& tls = {});
 
-// Calls `on_event` with each event of a job, and returns when it answers false, the events end
-// (with `follow`: the job has ended) or the connection does. `timeout` counts without `follow`
-// only.
+// Calls `on_event` with each event of a job until it returns false, the events end (with `follow`:
+// when the job has ended) or the connection ends. `timeout` is for calls without `follow`.
 absl::Status WatchEvents(
     const ServiceAddress& service, const v1::WatchEventsRequest& request, absl::Duration timeout,
     const std::function<bool(const std::string& run_id, const v1::JobEvent&)>& on_event,

@@ -56,7 +56,7 @@ void HeartbeatPath::OnCallMessage(AttendCall* call, absl::StatusOr<ServiceMessag
   call->ReadNext();
 }
 
-// The agent's stream tells the user what is wrong, if something is.
+// Errors aren't reported here: the agent's own stream has the same ones.
 void HeartbeatPath::OnCallDone(AttendCall* /*call*/, const grpc::Status& /*status*/) {
   call_.reset();
   retry_timer_.Arm(loop_->Now() + pause_);

@@ -16,12 +16,12 @@
 
 namespace ddprun::rendezvous {
 
-// Below this lease one lost segment and its repetitions may take too much of it, so there are two
-// connections for heartbeats beside the agent's own; else one (R4).
+// Below this lease, one lost segment and its repetitions may take too much of it, so an agent has
+// two connections for heartbeats beside its own; else one (R4).
 inline constexpr absl::Duration kSecondPathBelow = absl::Seconds(3);
-// From this lease on there is none: the agent has given a silent connection up (KeepaliveOf(), at
-// most 0.3 leases of a large job, and kClientKeepaliveTimeout) and tried two others (1.8 and 3.6 s)
-// within 12.9 s.
+// From this lease on there is no such connection. Within 12.9 s the agent has given up a silent
+// connection (KeepaliveOf(), at most 0.3 leases of a large job, and kClientKeepaliveTimeout) and
+// tried two others (1.8 and 3.6 s).
 inline constexpr absl::Duration kNoPathFrom = absl::Seconds(15);
 
 // How many connections for heartbeats an agent has beside its own. Params: lease: in force.
@@ -30,13 +30,13 @@ constexpr size_t HeartbeatPaths(absl::Duration lease) {
   return lease < kNoPathFrom ? 1 : 0;
 }
 
-// Answers the service's probes over a connection that carries nothing else, opening it again for as
-// long as it lives. The answer is given by the loop, so that an agent whose loop hangs is silent.
+// Answers the service's probes over a connection that carries nothing else, and opens it again when
+// it ends. The loop answers, so that an agent with a loop that hangs is silent.
 //
-// Threads: the loop's. It may be destroyed at any time, also from `on_probe`.
+// Threads: the loop's. May be destroyed at any time, also from `on_probe`.
 class HeartbeatPath final : public AttendCall::Owner {
  public:
-  // Params: `header` — of the agent's stream that got `key`. `on_probe` is called for each probe.
+  // Params: header: of the agent's stream that got `key`; on_probe: called for each probe.
   HeartbeatPath(EventLoop* loop, ClientOptions options, AgentMessage header, uint64_t key,
                 std::function<void()> on_probe);
   ~HeartbeatPath() override;
@@ -52,7 +52,7 @@ class HeartbeatPath final : public AttendCall::Owner {
 
   EventLoop* const loop_;
   const ClientOptions options_;
-  AgentMessage message_;  // its body is replaced by each that is sent
+  AgentMessage message_;  // its body is replaced for each message
   const uint64_t key_;
   const std::function<void()> on_probe_;
   const std::shared_ptr<LoopInbox> inbox_;

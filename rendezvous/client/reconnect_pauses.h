@@ -11,30 +11,30 @@
 namespace ddprun::rendezvous {
 
 struct ReconnectSettings {
-  // The first pause after a try that failed; doubles up to the longest. The first is short for
-  // nodes that are started together: the service is usually there some milliseconds later.
+  // The pause after the first failed try; doubles up to the longest. It is short for nodes that are
+  // started together, because the service is usually there some milliseconds later.
   absl::Duration first = absl::Milliseconds(25);
-  // The longest of who had the service before: one that died is started again at once, and its
-  // agents are to be back before anybody counts as lost; in a lost machine's place another one may
-  // come at any time, and the job waits for its agents then.
+  // The longest pause of an agent that has had a stream. A service that died is started again at
+  // once, and its agents must be back before any counts as lost. A service in a lost machine's
+  // place may come at any time, and then the job waits for its agents.
   absl::Duration longest_again = absl::Milliseconds(200);
-  // Who never had it comes as often for so long, and then after the longest pause.
+  // An agent that never had a stream uses `longest_again` for this time, then `longest`.
   absl::Duration soon = absl::Seconds(30);
   absl::Duration longest = absl::Milliseconds(1000);
 };
 
 // How long an agent waits before it tries the service again. A jitter shortens each pause by up to
-// a fifth, so that the nodes of a large job don't come all in one moment. Pure; one thread.
+// a fifth, so that the nodes of a large job don't come at the same moment. Pure; one thread.
 class ReconnectPauses {
  public:
   ReconnectPauses(ReconnectSettings settings, uint64_t seed, Instant now);
 
-  // A stream that worked has ended. Returns: the pause, shorter than the first one.
+  // A stream that worked has ended. Returns a pause that is shorter than the first one.
   absl::Duration AfterStream();
-  // A try failed. Returns: the pause, at most the longest.
+  // A try failed. Returns the pause, at most the longest.
   absl::Duration AfterFailure(Instant now);
 
-  // What doesn't hold of the fields below; "" = all of it does.
+  // The first broken invariant; "" = all hold.
   std::string BrokenInvariant() const;
 
  private:

@@ -65,7 +65,7 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   bool joined_ = false;  // on some stream
   bool failed_ = false;  // the last try with a locator has not come to a stream
   bool finishing_ = false;
-  // Why we broke the call off; else its status tells.
+  // Why this client broke the call off; nullopt = the call's own status says why it ended.
   struct Own {
     absl::Status why;
     bool retry;
@@ -136,8 +136,8 @@ void ClientImpl::OnLocated(absl::StatusOr<std::string> target) {
 }
 
 void ClientImpl::Connect() {
-  // A channel of its own for each try: one that failed before would first sit out gRPC's back-offs,
-  // of which the name resolver's (1 s, growing to 2 minutes) has no setting.
+  // Each try has a channel of its own. A channel that failed before would first sit out gRPC's
+  // back-offs; that of the name resolver (1 s, growing to 2 minutes) has no setting.
   call_ = AttendCall::Start(
       this, inbox_,
       fixed_channel_ != nullptr

@@ -6,10 +6,10 @@
 
 namespace ddprun::rendezvous {
 
-// Where a rendezvous service is asked, and what people call that place. The two differ for a
-// service of this machine, which is asked over its own socket whatever name was given.
+// The target at which a rendezvous service is asked, and the name that people use for it. The two
+// differ for a service of this machine, which is asked over its own socket under whatever name.
 struct ServiceAddress {
-  // A target that has no other name.
+  // A target without another name.
   ServiceAddress(std::string both)  // NOLINT(google-explicit-constructor): it is its own name
       : target(both), name(std::move(both)) {}
   ServiceAddress(std::string target_value, std::string name_value)

@@ -8,14 +8,15 @@
 
 namespace ddprun::rendezvous {
 
-// Who says where the service is, where that may change. Threads: the loop's.
+// Finds the service if its place may change. Threads: the loop's.
 class ServiceLocator {
  public:
   virtual ~ServiceLocator() = default;
-  // Calls `found` once, on the loop, unless it or the locator is gone before: with a target, as
-  // ClientOptions.target, or with why there is none. `again`: the last one didn't answer; it waits
-  // for another one, for a moment. A call replaces the one before, which is never answered.
-  // `moved`: after a target, once: the service is not there any more, whatever its connection says.
+  // Calls `found` once, on the loop, unless the caller or the locator is destroyed before: with a
+  // target, as ClientOptions.target, or with the reason why there is none. A call replaces the one
+  // before, which then gets no answer. Params: again: the last target didn't answer, so the locator
+  // waits a moment for another one; moved: called once after a target, when the service is no
+  // longer there, whatever its connection does.
   virtual void Locate(bool again, std::function<void(absl::StatusOr<std::string>)> found,
                       std::function<void()> moved) = 0;
 };

@@ -3,8 +3,8 @@
 
 namespace ddprun::rendezvous {
 
-// The evidence against several workers, any of which may hold up the others (R13). Follows their
-// number in WorkerFailure.message.
+// The evidence against several workers, when each of them may be the one that holds up the others
+// (R13). Follows their number in WorkerFailure.message.
 inline constexpr char kTiedEvidence[] = "workers can't be told apart";
 
 // Prefix of the reason of a HungWorkers that accuses no worker: the nodes listed after it have

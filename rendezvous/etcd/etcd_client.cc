@@ -67,22 +67,22 @@ bool IsOfConnection(const absl::Status& status) {
 
 }  // namespace
 
-// One call, with all its tries. What gRPC's threads touch is not in here.
+// One call, with all its tries. The data that gRPC's threads use isn't in here.
 class EtcdClient::Operation {
  public:
-  // What a try came to; on the loop.
+  // Gets the outcome of a try; on the loop.
   using OnTry = std::function<void(absl::Status)>;
 
   Operation(absl::Duration patience, absl::Duration try_timeout)
       : patience_(patience), try_timeout_(try_timeout) {}
   virtual ~Operation() = default;
 
-  // A new try; its outcome is posted.
+  // Begins a new try; its outcome is posted.
   virtual void Launch(const std::shared_ptr<grpc::Channel>& channel, const std::string& token,
                       absl::Duration timeout, std::shared_ptr<LoopInbox> inbox, OnTry on_try) = 0;
   // Breaks off the try.
   virtual void Cancel() = 0;
-  // Tells the caller: of the last try, if it was OK.
+  // Calls `done` with the status, or with the reply of the last try if that was OK.
   virtual void Notify(const absl::Status& status) = 0;
 
   absl::Duration Left(Instant now) const { return deadline_ - now; }
@@ -90,9 +90,9 @@ class EtcdClient::Operation {
   void Start(Instant now) { deadline_ = now + patience_; }
 
   size_t tries = 0;
-  size_t beside = 0;           // so many members after the first one is tried
-  bool waits = false;          // its time ends without an answer, and nobody is to blame
-  bool needs_token = true;     // where etcd has users
+  size_t beside = 0;           // tries the member this many places after the first one
+  bool waits = false;          // a call that ends without an answer is no error
+  bool needs_token = true;     // if etcd has users
   bool authenticated = false;  // has had a fresh token
   std::unique_ptr<Timer> pause;
 
@@ -281,7 +281,7 @@ uint64_t EtcdClient::Begin(std::unique_ptr<Operation> operation) {
   return id;
 }
 
-// Its caller has what it wanted.
+// Drops a call when its caller needs no answer any more.
 void EtcdClient::Abandon(uint64_t id) {
   const auto found = operations_.find(id);
   if (found == operations_.end()) return;
@@ -338,7 +338,7 @@ void EtcdClient::OnTried(uint64_t id, size_t member, const absl::Status& status)
 
 void EtcdClient::End(uint64_t id, const absl::Status& status) {
   const auto found = operations_.find(id);
-  // Its `done` may end the client.
+  // `done` may destroy the client.
   const std::unique_ptr<Operation> operation = std::move(found->second);
   operations_.erase(found);
   operation->pause.reset();
@@ -349,11 +349,11 @@ absl::Status EtcdClient::Explain(const absl::Status& status, size_t member) cons
   const std::string name = absl::StrCat("etcd at ", members_[member].endpoint);
   if (!IsOfConnection(status)) return {status.code(), absl::StrCat(name, ": ", status.message())};
   if (IsTlsTrouble(status)) {
-    return absl::UnauthenticatedError(
-        absl::StrCat(name, " can't be told from a stranger (TLS: ",
-                     status.message().substr(status.message().rfind(':') + 1),
-                     "): has its certificate expired, does it name that host, and is ca_cert of "
-                     "--rdzv_conf the CA that signed it?"));
+    return absl::UnauthenticatedError(absl::StrCat(
+        name,
+        " can't be authenticated (TLS: ", status.message().substr(status.message().rfind(':') + 1),
+        "): has its certificate expired, does it name that host, and is ca_cert of "
+        "--rdzv_conf the CA that signed it?"));
   }
   const char* hint = "; does it want TLS (--rdzv_conf protocol=https)?";
   if (settings_.tls) {
@@ -475,7 +475,7 @@ void EtcdClient::AwaitChange(const std::string& key, int64_t revision, absl::Dur
         // One that is refused, or of a revision that etcd has compacted, says: look again.
         [](const pb::WatchResponse& reply) { return reply.canceled() || reply.events_size() > 0; },
         [this, ids, beside, done](const absl::StatusOr<pb::WatchResponse>& reply) {
-          if (beside != 0 && !reply.ok()) return;  // the first one tells what went wrong
+          if (beside != 0 && !reply.ok()) return;  // the first watch reports the error
           for (const uint64_t id : *ids) Abandon(id);
           done(reply.status());
         });

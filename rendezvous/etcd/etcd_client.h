@@ -24,13 +24,13 @@ class ClientContext;
 
 namespace ddprun::rendezvous {
 
-// Calls to a cluster of etcd. Each is tried at one member after the other until one answers or its
-// patience is over; a member that fell silent costs a call `kTryTimeout`. So what is called may
-// have happened more than once, or after an error: callers guard it by revisions.
+// Calls to a cluster of etcd. Each call tries one member after the other until one answers or
+// `patience` is over; a member that fell silent costs `kTryTimeout`. So a change may happen more
+// than once, or in spite of an error: callers guard it by revisions.
 //
-// `done` is called once, on the loop, not before the call returns, and never after the client's
-// end. Errors: UNAVAILABLE — no member answered in time; the text says what the last one said. Else
-// etcd's own, with the member's name. Threads: the loop's.
+// `done` is called once, on the loop, never before the call returns, and never after the client's
+// end. Errors: UNAVAILABLE: no member answered in time; the text has the last error. Else etcd's
+// own, with the member's name. Threads: the loop's.
 class EtcdClient {
  public:
   template <typename Reply>
@@ -38,13 +38,13 @@ class EtcdClient {
 
   static constexpr absl::Duration kTryTimeout = absl::Milliseconds(700);
 
-  // Errors: of reading the files of TLS, with their names.
+  // Errors: those of reading the files of TLS, with their names.
   static absl::StatusOr<std::unique_ptr<EtcdClient>> Create(EventLoop* loop, EtcdSettings settings);
   ~EtcdClient();
   EtcdClient(const EtcdClient&) = delete;
   EtcdClient& operator=(const EtcdClient&) = delete;
 
-  // Of one key; as new as the call (linearizable).
+  // Reads one key; the value is as new as the call (linearizable).
   void Range(const std::string& key, absl::Duration patience,
              Done<etcdserverpb::RangeResponse> done);
   void Range(etcdserverpb::RangeRequest request, absl::Duration patience,
@@ -56,12 +56,13 @@ class EtcdClient {
   void Revoke(int64_t lease, absl::Duration patience, Done<etcdserverpb::LeaseRevokeResponse> done);
   void KeepAlive(int64_t lease, absl::Duration patience,
                  Done<etcdserverpb::LeaseKeepAliveResponse> done);
-  // Waits for a change of the key after that revision, at most as long as `patience`, which is no
-  // error. Two members are asked: of one that went with its machine nobody hears that it is silent.
+  // Waits for a change of the key after that revision, at most for `patience`; its end is no error.
+  // Two members are asked, because the silence of a member that went with its machine isn't
+  // noticed.
   void AwaitChange(const std::string& key, int64_t revision, absl::Duration patience,
                    const std::function<void(absl::Status)>& done);
 
-  // All members, and first the one that is asked next: it answered last.
+  // All members; the first one is the one that answered last, and is asked next.
   std::vector<std::string> Endpoints() const;
   // For people: "etcd at a:2379, b:2379".
   std::string Name() const;
@@ -75,7 +76,7 @@ class EtcdClient {
   struct Member {
     std::string endpoint;
     std::shared_ptr<grpc::Channel> channel;
-    absl::Status trouble;  // what the last try came to that said why; OK = it answered
+    absl::Status trouble;  // the last error that had a reason; OK = it answered
   };
 
   EtcdClient(EventLoop* loop, EtcdSettings settings);
@@ -93,8 +94,8 @@ class EtcdClient {
   const EtcdSettings settings_;
   const std::shared_ptr<LoopInbox> inbox_;
   std::vector<Member> members_;
-  size_t current_ = 0;  // the member that is tried first; where a change was told last
-  std::string token_;   // of etcd's authentication; "" = none yet
+  size_t current_ = 0;  // the member that is tried first: the last one that reported a change
+  std::string token_;   // of etcd's authentication; "" = none so far
   uint64_t next_id_ = 1;
   std::map<uint64_t, std::unique_ptr<Operation>> operations_;
 };

@@ -127,7 +127,7 @@ void EtcdJournal::Retract(const std::string& /*run_id*/, std::function<void(absl
       [this, alive = alive_, done = std::move(done)](const absl::StatusOr<pb::TxnResponse>& reply) {
         if (!*alive) return;
         mod_revision_ = 0;
-        // Whose record can't be retracted any more isn't who has the job.
+        // If the record can't be retracted, another service has the job.
         const bool refused = reply.ok() && !reply->succeeded();
         refused ? Fence() : done(reply.status());
         if (*alive) Settle();

@@ -16,23 +16,23 @@
 
 namespace ddprun::rendezvous {
 
-// Keeps one job's record in etcd. Every write holds only while this leadership lasts and nobody
-// else has written the record since; else the service is fenced: nothing is answered any more, and
-// it must end. A cluster that doesn't answer is waited for: the leadership ends before the patience
-// does. Any other error is for good, as with a file. Threads: the loop's.
+// Keeps one job's record in etcd. A write succeeds only while this leadership lasts and no other
+// service has written the record. Otherwise the service is fenced: it gets no answer any more, and
+// must end. If the cluster doesn't answer, the journal waits: the leadership ends before the
+// patience does. Any other error is permanent, as with a file. Threads: the loop's.
 class EtcdJournal final : public Journal {
  public:
-  // `client` outlives the journal. `on_fenced`: once.
+  // Requires: `client` outlives the journal. Params: on_fenced: called once.
   EtcdJournal(EventLoop* loop, EtcdClient* client, std::string run_id, JobKeys keys,
               int64_t leadership, std::function<void(absl::Status)> on_fenced);
-  // What is not answered yet never is.
+  // Calls that are not answered by then never are.
   ~EtcdJournal() override;
 
-  // What is kept, if anything. That this service has read it is kept, too. Before any Write.
-  // Errors: DATA_LOSS — the record can't be read; says why, and what to do. ABORTED — fenced. Else
-  // as EtcdClient.
+  // Reads the record, if there is one, and records that this service has read it. Requires: no
+  // Write before. Errors: DATA_LOSS: the record can't be read; the text says why, and what to do.
+  // ABORTED: fenced. Else as EtcdClient.
   void Load(std::function<void(absl::StatusOr<std::vector<KeptJob>>)> done);
-  // Calls `done` as soon as nothing is under way.
+  // Calls `done` as soon as no call is under way.
   void NotifyWhenIdle(std::function<void()> done);
 
   bool keeps() const override { return true; }
@@ -59,7 +59,7 @@ class EtcdJournal final : public Journal {
   const int64_t leadership_;
   const std::function<void(absl::Status)> on_fenced_;
   const std::string boot_;
-  int64_t mod_revision_ = 0;  // of the record as we know it; 0 = there is none
+  int64_t mod_revision_ = 0;  // of the record that this service knows; 0 = there is none
   bool fenced_ = false;
   absl::Status broken_;  // the first error
   uint32_t under_way_ = 0;

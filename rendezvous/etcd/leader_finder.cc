@@ -19,7 +19,8 @@ constexpr absl::Duration kServesWithin = absl::Seconds(5);
 constexpr absl::Duration kAgain = absl::Milliseconds(500);
 // How long one watch of a leader that serves lasts: a member of etcd that hangs is left after it.
 constexpr absl::Duration kWatch = absl::Minutes(1);
-// Candidates come one after the other, so that of many nodes few ask for a lease in vain.
+// Candidates stand one after the other within this time, so that few of many nodes ask for a lease
+// that they don't need.
 constexpr int64_t kStandWithinUs = 40'000;
 constexpr absl::Duration kPauseMin = absl::Seconds(1);
 constexpr absl::Duration kPauseMax = absl::Seconds(30);
@@ -146,20 +147,20 @@ void LeaderFinder::Supersede() {
   callbacks_.on_superseded();
 }
 
-// ------------------------------------------------------------- to be chosen
+// ------------------------------------------------------------- election
 //
-// Who is late for a job that has ended, and who begins a new run of the same name? The service of
-// an ended job resigns with the key `ended`, which stays for some minutes. Without it a late node
-// is elected, and waits for nodes that never come, or does the whole job again. But people use a
-// name again at once, as torchrun lets them, and a new run must never be refused.
+// Which node is late for a job that has ended, and which begins a new run of the same name? The
+// service of an ended job resigns with the key `ended`, which stays for some minutes. Without it a
+// late node is elected, and waits for nodes that never come, or does the whole job again. But
+// people use a name again at once, as torchrun lets them, and a new run must never be refused.
 //
-// Times can't tell the two: a late node that starts 3 s after the end and the first node of a new
-// run that starts then differ in nothing. So only what is certain is refused: etcd numbers its
+// Times can't distinguish the two: a late node that starts 3 s after the end, and the first node of
+// a new run that starts then, look the same. So only what is certain is refused: etcd numbers its
 // changes, and a node whose first look at etcd was before the change that wrote `ended` was started
-// while the job still was there. For example, with `ended` written by change 120:
+// while the job was still there. For example, with `ended` written by change 120:
 //
 //   first look at 110 (the link to the service is cut)  →  late: ABORTED
-//   first look at 120 or later                          →  a new run; the node is told of the end
+//   first look at 120 or later                          →  a new run; the node learns of the end
 //
 // The claim compares the two in one transaction, and removes the key: nodes of the new run are not
 // late for the old one at a takeover. To shorten the wait of a node in the second row would refuse

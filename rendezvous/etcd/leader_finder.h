@@ -19,25 +19,25 @@
 
 namespace ddprun::rendezvous {
 
-// An agent's side of who serves its job: finds the service by its key in etcd, and where nobody
-// leads, stands for it. Threads: the loop's.
+// The agent's side of the election: finds the job's service by its key in etcd, and stands for
+// election if there is no leader. Threads: the loop's.
 class LeaderFinder final : public ServiceLocator {
  public:
-  // What this node was chosen with.
+  // The leadership that this node has won.
   struct Election {
     int64_t lease = 0;
     int64_t revision = 0;  // of the leadership
     Instant asked;         // when the lease was asked for
-    absl::Duration ttl;    // that etcd granted
-    std::string vanished;  // the node that led last, and ended without a word; "" = none
-    std::string ended;     // of a job of this name that ended before this node began; "" = none
-    std::vector<std::string> endpoints;  // of etcd, first who answers
+    absl::Duration ttl;    // granted by etcd
+    std::string vanished;  // the former leader, if it ended without resigning; "" = none
+    std::string ended;     // why a job of this name had ended before this node began; "" = none
+    std::vector<std::string> endpoints;  // of etcd; the first one answers
   };
 
   struct Callbacks {
-    // This node is to serve the job, or to Resign().
+    // This node is elected: it serves the job, or calls Resign().
     std::function<void(Election)> on_elected;
-    // The service of this node has lost the job: its lease is over. It is to end at once.
+    // The lease of this node's service is over: the service must end at once.
     std::function<void()> on_superseded;
   };
 
@@ -47,13 +47,14 @@ class LeaderFinder final : public ServiceLocator {
       absl::Duration ttl, Callbacks callbacks);
   ~LeaderFinder() override;
 
-  // Answers, too: ABORTED: the job has ended, and this node began before.
+  // Further answer: ABORTED: the job has ended, and this node began before that.
   void Locate(bool again, std::function<void(absl::StatusOr<std::string>)> found,
               std::function<void()> moved) override;
-  // The service that was elected is gone: another one can be, this node after a pause at the
+  // The elected service is gone. Another node can be elected now, this node after a pause at the
   // earliest.
   void Resign();
-  // Resigns where this node leads, and stands no more. `done`: etcd knows, or does not answer.
+  // Resigns if this node leads, and never stands again. `done`: etcd knows of it, or doesn't
+  // answer.
   void Leave(std::function<void()> done);
 
   std::string Name() const { return client_->Name(); }
@@ -82,15 +83,15 @@ class LeaderFinder final : public ServiceLocator {
   const absl::Duration ttl_;
   const Callbacks callbacks_;
 
-  uint64_t round_ = 0;  // answers of etcd to another one are for nobody
-  std::function<void(absl::StatusOr<std::string>)> found_;  // null: nobody asks
-  std::function<void()> moved_;                             // null: nobody is there
-  Instant asked_;                                           // by Locate
+  uint64_t round_ = 0;  // answers of etcd to earlier rounds are ignored
+  std::function<void(absl::StatusOr<std::string>)> found_;  // null: no call is waiting
+  std::function<void()> moved_;                             // null: no target was given
+  Instant asked_;                                           // time of the last Locate
   bool again_ = false;
-  std::string told_;                  // the last target
-  int64_t watched_ = 0;               // the revision after which a change is awaited
-  int64_t told_revision_ = 0;         // of its leadership; never goes back
-  int64_t began_ = 0;                 // etcd's revision when it first answered; 0 = not yet
+  std::string told_;           // the last target
+  int64_t watched_ = 0;        // the revision after which a change is awaited
+  int64_t told_revision_ = 0;  // of the leadership of told_; never goes back
+  int64_t began_ = 0;          // etcd's revision when it first answered; 0 = no answer so far
   std::optional<Election> standing_;  // a lease that was asked for; revision 0 = not elected
   bool leads_ = false;
   bool may_stand_ = true;

@@ -12,12 +12,12 @@
 
 namespace ddprun::rendezvous {
 
-// Keeps the lease of a leadership alive, and knows until when it surely lasts: for the time granted
-// from when the last renewal that etcd answered was *sent*. Threads: the loop's.
+// Keeps the lease of a leadership alive, and ends the leadership when the lease may be over: the
+// granted time after the last answered renewal was *sent*. Threads: the loop's.
 class Leadership {
  public:
-  // `client` outlives it. `asked`: when the lease was asked for. `on_lost`: once; it may have
-  // ended.
+  // Requires: `client` outlives the Leadership. Params: asked: when the lease was asked for;
+  // on_lost: called once; the lease may be over by then.
   Leadership(EventLoop* loop, EtcdClient* client, int64_t lease, Instant asked, absl::Duration ttl,
              std::function<void(absl::Status)> on_lost);
   ~Leadership();

@@ -16,8 +16,8 @@
 
 namespace ddprun::rendezvous {
 
-// Where etcd says that a job's service is, for a command: it takes no part in elections. Blocking:
-// it has a loop of its own. Threads: the one that made it.
+// Finds a job's service in etcd for a command; takes no part in elections. Blocking: has a loop of
+// its own. Threads: the one that made it.
 class ServiceLookup {
  public:
   // Errors: as EtcdClient::Create.
@@ -29,9 +29,9 @@ class ServiceLookup {
   static absl::StatusOr<std::vector<std::string>> Jobs(const EtcdSettings& settings,
                                                        absl::Duration patience);
 
-  // The leader that serves the job. While nobody does, and there is such a job, waits for one.
-  // Params: former: the revision of a leader that didn't answer: another one is waited for, for a
-  // moment; 0 = none. Errors: NOT_FOUND: etcd has no such job; UNAVAILABLE: nobody serves it within
+  // The leader that serves the job. Waits for one if the job exists and has no leader. Params:
+  // former: the revision of a leader that didn't answer, so the call waits a moment for another
+  // one; 0 = none. Errors: NOT_FOUND: etcd has no such job. UNAVAILABLE: no leader within
   // `patience`, or etcd doesn't answer; the text says which.
   absl::StatusOr<Leader> Find(int64_t former, absl::Duration patience);
 
@@ -45,10 +45,10 @@ class ServiceLookup {
   void RunUntilDone();
 
   const std::unique_ptr<EventLoop> loop_;
-  const std::unique_ptr<EtcdClient> client_;  // goes before its loop
+  const std::unique_ptr<EtcdClient> client_;  // destroyed before its loop
   const JobKeys keys_;
   const std::string run_id_;
-  bool done_ = false;  // with what RunUntilDone() waits for
+  bool done_ = false;  // ends RunUntilDone()
 };
 
 }  // namespace ddprun::rendezvous

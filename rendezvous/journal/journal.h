@@ -10,31 +10,31 @@
 
 namespace ddprun::rendezvous {
 
-// A job as a former service has left it.
+// A job as a former service left it.
 struct KeptJob {
   std::string run_id;
-  JobRecord record;        // its `life` counts the service that has loaded it, too
-  absl::Duration elapsed;  // since it was written; zero = that isn't known
+  JobRecord record;        // its `life` counts the service that loads it
+  absl::Duration elapsed;  // since the record was written; zero = unknown
 };
 
-// Where a service keeps what must outlive it (R10). Threads: the loop's.
+// Storage for the records of a service's jobs (R10). Threads: the loop's.
 class Journal {
  public:
   virtual ~Journal() = default;
 
-  // Whether it keeps anything: else a record need not be made.
+  // Whether records are kept; otherwise they need not be made.
   virtual bool keeps() const = 0;
-  // Makes `record` the job's last word, then calls `done` on the loop, once, perhaps before this
-  // returns. What the job does next waits for it. Not called again for a job before `done`.
+  // Stores `record` as the job's latest, then calls `done` on the loop, once, perhaps before this
+  // returns. The job waits for it. Not called again for a job before `done`.
   virtual void Write(const std::string& run_id, JobRecord record,
                      std::function<void(absl::Status)> done) = 0;
-  // Drops the job's record: the job is over. Without an answer.
+  // Drops the job's record because the job is over. Reports no result.
   virtual void Forget(const std::string& run_id) = 0;
-  // Drops a record that isn't the job's last word any more: a write has failed, and no service may
-  // go on from what is there. `done`: as Write's; an error: it may still be there, and the text
-  // says where. What the job does next waits for that, too.
+  // Drops a record that is outdated because a write has failed: no service may resume from it.
+  // Params: done: as for Write; an error: the record may still exist, and the text says where. The
+  // job waits for it.
   virtual void Retract(const std::string& run_id, std::function<void(absl::Status)> done) = 0;
-  // For people: "/var/lib/ddprun/journal.db"; "" = it keeps nothing.
+  // The place of the records, for people: "/var/lib/ddprun/journal.db"; "" = nothing is kept.
   virtual std::string where() const = 0;
 };
 

@@ -15,27 +15,27 @@
 
 namespace ddprun::rendezvous {
 
-// The thread that waits for the disk: does what it is told in that order. Threads: the loop's.
+// Writes to a JournalFile on a thread of its own, in the order of the calls. Threads: the loop's.
 class JournalWriter {
  public:
-  // Params: answer: called on the writer's thread with each number and what it came to;
-  // patience: with the disk, at the end.
-  // Errors: RESOURCE_EXHAUSTED — there can be no further thread.
+  // Params: answer: called on the writer's thread with each number and its result; patience: how
+  // long the destructor waits for the disk. Errors: RESOURCE_EXHAUSTED: no further thread is
+  // possible.
   static absl::StatusOr<std::unique_ptr<JournalWriter>> Start(
       std::unique_ptr<JournalFile> file, std::function<void(uint64_t, absl::Status)> answer,
       absl::Duration patience);
-  // Waits for what is left to do, as long as `patience`. What the disk still holds up then is left
-  // to the thread alone, and may be lost with the process.
+  // Waits for the remaining work, at most for `patience`. If the disk still hangs then, the rest is
+  // left to the thread, and may be lost with the process.
   ~JournalWriter();
   JournalWriter(const JournalWriter&) = delete;
   JournalWriter& operator=(const JournalWriter&) = delete;
 
   void Put(uint64_t number, DatedRecord record);
-  // Its errors go to the log.
+  // Drops a record. Errors go to the log.
   void Drop(std::string run_id);
-  // The same with an answer; a file that takes no change is removed whole.
+  // Drops a record with an answer. If the file can't be changed, the whole file is removed.
   void Retract(uint64_t number, std::string run_id);
-  // Has the thread do this; for tests of a slow disk.
+  // Runs `call` on the thread; for tests of a slow disk.
   void Call(std::function<void()> call);
 
  private:

@@ -10,11 +10,11 @@ namespace ddprun::rendezvous {
 
 // FailureKind(): an exit code, a signal, and two texts.
 inline constexpr size_t kFailureKindBytesMax = 2 * kTextBytesMax + 64;
-// How many services a job has had, and generations: no job gets there, and one more can follow.
+// Bounds of lives and of generations: no job gets there, and one more can follow.
 inline constexpr uint64_t kLivesMax = uint64_t{1} << 23;  // nonces have the number of a life
 inline constexpr uint64_t kGenerationMax = uint64_t{1} << 56;
 
-// 73 years: no job gets there, and with the time of a clock no sum of two such times overflows.
+// 73 years: no job gets there, and the sum of two such times and a clock's time doesn't overflow.
 inline constexpr int64_t kAgeMaxNs = int64_t{1} << 61;
 
 }  // namespace ddprun::rendezvous

@@ -7,13 +7,13 @@
 
 namespace ddprun::rendezvous {
 
-// A job's record as it is kept, and back. What comes from the core's bounds comes back equal; texts
-// beyond theirs are cut as on the wire. Threads: any.
+// Converts a job's record to its stored form and back. Values within the core's bounds are
+// unchanged; longer texts are cut as on the wire. Threads: any.
 v1::JobRecord ToProto(const JobRecord& record);
 
-// Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED — something that no service writes; the text names
-// the field and the value. Ensures: what the core requires of a record, so that no file makes a
-// service abort: bounds of core/bounds.h, names, and what parts say of each other.
+// Errors: INVALID_ARGUMENT, RESOURCE_EXHAUSTED: a value that no service writes; the text names the
+// field and the value. Ensures: everything that the core requires of a record, so that no file
+// makes a service abort: bounds of core/bounds.h, names, and consistency between parts.
 absl::StatusOr<JobRecord> FromProto(const v1::JobRecord& proto);
 
 }  // namespace ddprun::rendezvous

@@ -25,30 +25,31 @@ inline std::string At(absl::string_view list, size_t index) {
   return absl::StrCat(list, "[", index, "]");
 }
 
-// Reads what only records have, beside what the wire has, too. After an error values mean nothing.
+// Reads the fields that only records have, in addition to those of messages. After an error values
+// mean nothing.
 class RecordReader {
  public:
   FieldChecker& checker() { return checker_; }
   bool ok() const { return checker_.status().ok(); }
 
-  // A time that has passed, or is to come; never negative.
+  // An age or a duration to come; never negative.
   absl::Duration Time(absl::string_view field, int64_t ns);
   uint64_t Step(absl::string_view field, uint64_t step);
-  // The name of a rule of ours.
+  // The name of a Rule.
   std::string RuleOf(absl::string_view field, const std::string& name);
 
  private:
   FieldChecker checker_;
 };
 
-// Refuses what was there before.
+// Refuses a value that has occurred before.
 template <typename Value>
 void RequireFresh(RecordReader* in, absl::flat_hash_set<Value>* seen, const Value& value,
                   absl::string_view field) {
   in->checker().Require(seen->insert(value).second, field, absl::StrCat(value, " comes twice"));
 }
 
-// The live generation, whose members are of these nodes.
+// Reads the live generation. Params: nodes: those that its members refer to.
 std::optional<RoundRecord> ReadRound(RecordReader* in, const v1::JobRecord& proto,
                                      const std::vector<NodeRecord>& nodes);
 

@@ -46,7 +46,8 @@ MemberRecord ReadMember(RecordReader* in, const std::string& field, const v1::Me
   return member;
 }
 
-// Who is gone has no node, who is here has one, or is done; once it closes, nobody is done.
+// A member that is gone has no node; any other has one, or is done. In a closing generation no
+// member is done.
 void CheckFate(RecordReader* in, const std::string& field, const MemberRecord& member,
                bool closing) {
   const bool gone = member.fate != MemberRecord::Fate::kHere;

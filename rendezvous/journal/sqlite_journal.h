@@ -19,16 +19,17 @@
 
 namespace ddprun::rendezvous {
 
-// Keeps jobs in <folder>/journal.db. The first error is for good: from then on every write is
-// answered with it. Where a job can't be retracted alone, for want of a disk that works, all are.
-// Threads: the loop's; the disk is waited for by another one.
+// Keeps jobs in <folder>/journal.db. The first error is permanent: every later write is answered
+// with it. If a job can't be retracted alone because the disk fails, all jobs are. Threads: the
+// loop's; another thread waits for the disk.
 class SqliteJournal final : public Journal {
  public:
   struct Options {
-    // Records outlive the machine's end, at the price of waiting for the disk (fsync(2)).
+    // Records survive a crash of the machine, at the price of waiting for the disk (fsync(2)).
     bool outlives_machine = false;
-    absl::Duration patience = absl::Seconds(5);  // with one write, one Retract; above zero
-    // Another service has taken the folder over: this one is to end. Writes get no answer any more.
+    absl::Duration patience = absl::Seconds(5);  // for one Write or Retract; above zero
+    // Another service has taken the folder over, so this one has to end. Later writes get no
+    // answer.
     std::function<void(absl::Status)> on_taken_over;
     std::string vfs;  // as JournalFile::Open
   };
@@ -41,31 +42,31 @@ class SqliteJournal final : public Journal {
   static absl::StatusOr<std::unique_ptr<SqliteJournal>> Open(EventLoop* loop,
                                                              const std::string& folder,
                                                              Options options);
-  // Writes that are not answered yet never are.
+  // Writes that are not answered by then never are.
   ~SqliteJournal() override;
 
-  // All that is kept. That this service has read it is kept, too, before it returns: no two
-  // services have the same `life`. Requires: no Write or Forget yet. Errors: DATA_LOSS — the whole
-  // file is damaged; says what, and what to do. Else as JournalFile::Put.
+  // Reads all records, and records that this service has read them before it returns: no two
+  // services have the same `life`. Requires: no Write or Forget before. Errors: DATA_LOSS: the
+  // whole file is damaged; the text says how, and what to do. Else as JournalFile::Put.
   absl::StatusOr<Loaded> Load();
   // As JournalFile::SetAside. Requires: as Load.
   absl::Status SetAside(const DamagedRecord& damaged);
 
   bool keeps() const override { return true; }
-  // Errors: DEADLINE_EXCEEDED — the patience is over; else as JournalFile::Put.
+  // Errors: DEADLINE_EXCEEDED: the patience is over. Else as JournalFile::Put.
   void Write(const std::string& run_id, JobRecord record,
              std::function<void(absl::Status)> done) override;
   void Forget(const std::string& run_id) override;
-  // Errors: DEADLINE_EXCEEDED — the patience is over; else as JournalFile::Remove.
+  // Errors: DEADLINE_EXCEEDED: the patience is over. Else as JournalFile::Remove.
   void Retract(const std::string& run_id, std::function<void(absl::Status)> done) override;
   std::string where() const override { return path_; }
 
-  // Has the journal's thread do this before what is written next; for tests of a slow disk.
+  // Runs `call` on the journal's thread before the next write; for tests of a slow disk.
   void CallOnDisk(std::function<void()> call) { writer_->Call(std::move(call)); }
 
  private:
   struct Waiting {
-    bool retracts = false;  // else it is written
+    bool retracts = false;  // false: it is a Write
     Instant since;
     std::function<void(absl::Status)> done;
   };
@@ -85,14 +86,14 @@ class SqliteJournal final : public Journal {
   const std::string path_;
   const std::string boot_;
   const std::shared_ptr<LoopInbox> inbox_;
-  JournalFile* file_;  // the writer's; used by Load() alone, before there are tasks
+  JournalFile* file_;  // the writer's; used only by Load(), before there are tasks
   std::unique_ptr<JournalWriter> writer_;
   bool used_ = false;        // there were tasks
   bool taken_over_ = false;  // by another service
   uint64_t next_number_ = 1;
   std::map<uint64_t, Waiting> waiting_;  // by number, so the longest wait is first
   absl::Status broken_;                  // the first error
-  bool hangs_ = false;                   // that was that the disk didn't answer
+  bool hangs_ = false;                   // broken_ is that the disk didn't answer
   Timer patience_;
 };
 

@@ -118,7 +118,7 @@ void AttendStream::Written(bool ok) {
   writing_ = false;
   queued_bytes_ -= queue_.front().Length();
   queue_.pop_front();
-  if (!ok) {  // nobody is there any more; OnCancel tells so too
+  if (!ok) {  // the peer is gone, which OnCancel reports as well
     queue_.clear();
     queued_bytes_ = 0;
   }
@@ -170,8 +170,8 @@ void AttendStream::LimitTo(absl::Duration time) {
 }
 
 void AttendStream::OnTimeout() {
-  // Who was held up itself has proved nothing about others (R4): what the peer did meanwhile may be
-  // unread, here or in gRPC.
+  // If this process was held up itself, the timeout proves nothing about the peer (R4): its
+  // messages may be unread, here or in gRPC.
   if (loop_->Now() > due_ + kHeldUp) return LimitTo(limit_);
   if (!closing()) {
     if (!heard_) owner_->OnStreamSilent(this);

@@ -20,26 +20,25 @@
 
 namespace ddprun::rendezvous {
 
-// A time limit that this process was too late for itself begins anew.
+// Limits of a stream. A time limit begins anew if this process was too late for it itself.
 struct StreamLimits {
   // What may wait to be written to one agent.
   size_t queued_messages = 256;
   size_t queued_bytes = 16U << 20;
   // How long a new stream may take to send its first message.
   absl::Duration first_message = absl::Seconds(10);
-  // How long the end of a stream may wait for a peer that does not read.
+  // How long the end of a stream may wait for a peer that doesn't read.
   absl::Duration close = absl::Seconds(2);
 };
 
 // One agent's stream on the service's side.
 //
-// gRPC's threads run the reactions (On…Done, OnCancel), which only parse, validate and post; all
-// state is the loop's, and every operation is started there. So a reaction may come before another
-// that it follows in the stream (a read before the write it answers: gRPC promises no order), and
-// nothing breaks. One message is read at a time, and the next only after the loop took it: a peer
-// that floods fills its own window, not our memory.
+// gRPC's threads run the reactions (On…Done, OnCancel), which only parse, validate and post. All
+// state is the loop's, and the loop starts every operation. gRPC promises no order of reactions, so
+// a read may be reported before the write that it answers. One message is read at a time, and the
+// next only after the loop took it: a peer that floods fills its own window, not our memory.
 //
-// Life: made in a gRPC thread, held by itself until OnDone.
+// Life: made in a thread of gRPC's; holds itself until OnDone.
 class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer>,
                            public OpenStream,
                            public std::enable_shared_from_this<AttendStream> {
@@ -49,17 +48,17 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
    public:
     virtual ~Owner() = default;
     virtual void OnStreamOpen(const std::shared_ptr<AttendStream>& stream) = 0;
-    // A message, or why it is none. Followed by ReadNext() or Close().
+    // A message, or why it is invalid. Followed by ReadNext() or Close().
     virtual void OnStreamMessage(AttendStream* stream, absl::StatusOr<AgentMessage> message) = 0;
-    // What came with a Renewal for people who watch; right before that message.
+    // The figures for people that came with a Renewal; called right before that message.
     virtual void OnStreamReport(AttendStream* stream, const AgentMessage& renewal,
                                 const TrainingReport& training) = 0;
-    // No first message came in time.
+    // The first message didn't come in time.
     virtual void OnStreamSilent(AttendStream* stream) = 0;
-    // The peer is gone, and may not have read all; at most once. Followed by Close().
+    // The peer is gone, and may have missed messages; at most once. Followed by Close().
     virtual void OnStreamEnded(AttendStream* stream) = 0;
-    // gRPC is done with it; without OnStreamEnded before: the peer closed its side, or we did.
-    // Always comes, unless the owner ends before.
+    // gRPC is done with the stream. Without OnStreamEnded before: the peer closed its side, or we
+    // did. Always called, unless the owner ends before.
     virtual void OnStreamDone(AttendStream* stream) = 0;
   };
 
@@ -77,15 +76,16 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   const std::string& peer() const { return peer_; }
   bool closing() const { return final_status_.has_value(); }
 
-  // Queues a message. False when too much waits already: nothing is queued.
+  // Queues a message. Returns false, and queues nothing, if too much waits already.
   bool Send(const ServiceMessage& message);
-  // The same with a message that is encoded: streams that send the same share its bytes.
+  // Queues an encoded message; streams that send the same message share its bytes.
   bool Send(grpc::ByteBuffer bytes);
   // Asks for the peer's next message.
   void ReadNext();
-  // Ends the stream with the status, after what is queued if `flush`. Only the first call counts.
+  // Ends the stream with the status; with `flush` after the queued messages. Only the first call
+  // counts.
   void Close(const absl::Status& status, bool flush = true);
-  // The same without waiting for anything; for the end of the server.
+  // Ends the stream without waiting for anything; for the end of the server.
   void FinishNow(const absl::Status& status) override;
 
  private:
@@ -117,18 +117,18 @@ class AttendStream final : public grpc::ServerBidiReactor<grpc::ByteBuffer, grpc
   std::shared_ptr<AttendStream> self_;  // until OnDone
 
   grpc::ByteBuffer incoming_;  // gRPC's between StartRead and OnReadDone
-  // From here on the loop's.
+  // The fields below are the loop's.
   StreamKey key_;
   std::list<grpc::ByteBuffer> queue_;  // the first is gRPC's while writing_
   size_t queued_bytes_ = 0;
   bool writing_ = false;
-  bool heard_ = false;  // a first message came
+  bool heard_ = false;  // the first message came
   bool ended_ = false;
   bool finished_ = false;
   std::optional<absl::Status> final_status_;
-  absl::Duration limit_;  // that timer_ is armed for, until due_
+  absl::Duration limit_;  // the time limit that ends at due_
   Instant due_;
-  std::unique_ptr<Timer> timer_;  // for the first message, then for the end; none in between
+  std::unique_ptr<Timer> timer_;  // for the first message, then for the end; null in between
 };
 
 }  // namespace ddprun::rendezvous

@@ -24,26 +24,26 @@
 
 namespace ddprun::rendezvous {
 
-// On one connection: agents and commands have one each.
+// Calls at a time on one connection: agents and commands have one each.
 inline constexpr size_t kStreamsPerConnection = 4;
-// The same of a stranger. gRPC holds only those to its bound who have said that they know it; who
-// has more than twice as many as it told doesn't keep the protocol.
+// The same for an unauthenticated peer. gRPC enforces its bound only for clients that have
+// acknowledged it, so a peer with more than twice as many violates the protocol.
 inline constexpr size_t kStrangersCallsMax = 2 * kStreamsPerConnection;
-// An agent has one and up to two for heartbeats, and as many while it comes back. Beside them have
-// room what strangers open, whose connections are bounded.
+// An agent has one stream and up to two for heartbeats, and as many again while it comes back. The
+// rest is for strangers, which have a bounded number of connections.
 inline constexpr size_t kStreamsMax = 6 * size_t{kNodesMax} + kStrangersMax * kStrangersCallsMax;
 inline constexpr size_t kUnaryCallsMax = 1024;  // calls for people that wait for the loop
 inline constexpr size_t kWatchesMax = 256;      // streams for people
 
-// Whose a call is.
+// The caller of a call.
 struct Caller {
   std::string peer;      // gRPC's name
-  std::string address;   // who shares it is bounded together; "" = it doesn't come over TCP
-  bool trusted = false;  // has the token; where there is none: is on this machine
+  std::string address;   // callers with the same one share a bound; "" = not over TCP
+  bool trusted = false;  // has the token or, if there is none, is on this machine
 };
 Caller CallerOf(absl::string_view peer, bool trusted);
 
-// What a stranger hears whose address had its share of calls.
+// The status for a stranger's call beyond the allowance of its address.
 absl::Status TooManyCalls();
 
 // A stream that the server must be able to end.
@@ -51,60 +51,60 @@ class OpenStream {
  public:
   enum class Kind { kAgent, kWatch };
   virtual ~OpenStream() = default;
-  // Ends it at once with the status; only the first call counts. Threads: the loop's.
+  // Ends the stream at once with the status; only the first call counts. Threads: the loop's.
   virtual void FinishNow(const absl::Status& status) = 0;
 };
 
-// All calls that gRPC has given us and that are not answered: every one must be finished before the
-// server can end, also one that arrives while the loop is ending it.
+// All unanswered calls from gRPC. Every one must be finished before the server can end, also one
+// that arrives while the loop ends the server.
 //
-// Calls over TCP are a stranger's unless their caller is trusted. Of one connection strangers have
-// kStrangersCallsMax at most. Of what is for people they have half, and one address a quarter.
-// Threads: any.
+// A call over TCP is a stranger's unless its caller is trusted. Strangers have at most
+// kStrangersCallsMax calls on one connection, half of the places for people's calls, and a quarter
+// of them from one address. Threads: any.
 class CallRegistry {
  public:
-  // `on_flood`: called with the peer of a connection that asks for more, each time.
-  // Params: stranger_every: how long until an address that has spent its allowance may call again.
+  // Params: on_flood: called with the peer of a connection each time it asks for too many calls;
+  // stranger_every: how long until an address that has spent its allowance may call again.
   explicit CallRegistry(std::function<void(const std::string& peer)> on_flood = nullptr,
                         absl::Duration stranger_every = CallBudget::kEvery)
       : on_flood_(std::move(on_flood)), budget_(stranger_every) {}
 
-  // Counts a stranger's call, before it is looked at. False: its address had its share. Who is
-  // trusted, or doesn't come over TCP, may always.
+  // Counts a stranger's call before it is handled. Returns false if its address has spent its
+  // allowance. Trusted callers, and those that don't come over TCP, are always allowed.
   bool Charge(const Caller& caller);
 
-  // Errors: UNAVAILABLE — too many at the moment, or the service is ending. The stream must finish
-  // itself then.
+  // Registers a stream. Errors: UNAVAILABLE: too many calls at the moment, or the service is
+  // ending; the stream must finish itself then.
   absl::Status Add(OpenStream::Kind kind, const std::shared_ptr<OpenStream>& stream,
                    const Caller& caller);
-  // It is a member's; others than open ones are ignored.
+  // The stream is a member's. Ignored unless the stream is open.
   void Known(OpenStream* stream);
-  // gRPC is done with it, whether it was refused or not.
+  // gRPC is done with the stream, refused or not.
   void Remove(OpenStream* stream);
-  // The number by which the loop takes the call; finishes it itself, and returns 0, when it can't
-  // be taken.
+  // Registers a unary call. Returns the number by which the loop takes it; if it is refused,
+  // finishes it and returns 0.
   uint64_t Add(grpc::ServerUnaryReactor* call, const Caller& caller);
-  // The call to answer; nullptr when that was done already.
+  // Returns the call to answer; null if it was answered already.
   grpc::ServerUnaryReactor* Take(uint64_t number);
 
   struct Open {
     std::vector<std::shared_ptr<OpenStream>> streams;
     std::vector<grpc::ServerUnaryReactor*> calls;
   };
-  // Takes no more and gives out what is open.
+  // Refuses further calls, and returns the open ones.
   Open Close();
-  // Waits until gRPC is done with all streams. False when they weren't in time.
+  // Waits until gRPC is done with all streams. Returns false if that takes longer than `limit`.
   bool WaitUntilDone(absl::Duration limit);
 
  private:
-  // The open ones of a kind.
+  // The open calls of a kind.
   struct Tally {
     size_t most;
     size_t strangers_most;
     size_t address_most;
     size_t open = 0;
     size_t strangers = 0;                                // of these
-    absl::flat_hash_map<std::string, size_t> addresses;  // of the strangers; none is 0
+    absl::flat_hash_map<std::string, size_t> addresses;  // strangers by address; no entry is 0
   };
   static Tally ForPeople(size_t most) {
     return {.most = most, .strangers_most = most / 2, .address_most = most / 4};
@@ -128,12 +128,12 @@ class CallRegistry {
     Caller caller;
   };
   std::map<OpenStream*, Entry> streams_;
-  std::set<OpenStream*> refused_;  // finished by themselves, but not done yet
+  std::set<OpenStream*> refused_;  // finished by themselves; gRPC isn't done with them
   std::map<uint64_t, std::pair<grpc::ServerUnaryReactor*, Caller>> calls_;
   Tally agents_{.most = kStreamsMax, .strangers_most = kStreamsMax, .address_most = kStreamsMax};
   Tally watches_ = ForPeople(kWatchesMax);
   Tally unary_ = ForPeople(kUnaryCallsMax);
-  absl::flat_hash_map<std::string, size_t> connections_;  // of strangers; none is 0
+  absl::flat_hash_map<std::string, size_t> connections_;  // of strangers; no entry is 0
   CallBudget budget_;
 };
 

@@ -11,12 +11,11 @@
 
 namespace ddprun::rendezvous {
 
-// Passes accepted connections to the agent whose child this service is, each in a packet of its own
-// (base/packet.h). An agent that doesn't read for a while gets them later, in their order.
-// Threads: the loop's.
+// Passes accepted connections to this service's agent, each in a packet of its own (base/packet.h).
+// If the agent doesn't read for a while, connections wait in their order. Threads: the loop's.
 class ConnectionSender {
  public:
-  // `socket` stays the caller's. It and the loop outlive this.
+  // Requires: `socket`, which stays the caller's, and the loop outlive the sender.
   ConnectionSender(EventLoop* loop, int socket);
 
   void Send(Fd connection);
@@ -27,8 +26,8 @@ class ConnectionSender {
   EventLoop* const loop_;
   const int socket_;
   const size_t waiting_max_;
-  std::deque<std::vector<Fd>> waiting_;  // of one connection each
-  std::unique_ptr<FdWatch> writable_;    // null while none waits
+  std::deque<std::vector<Fd>> waiting_;  // one connection each
+  std::unique_ptr<FdWatch> writable_;    // null unless a connection waits
 };
 
 }  // namespace ddprun::rendezvous

@@ -25,7 +25,8 @@ namespace {
 
 constexpr size_t kNamesShownMax = 3;
 
-// What this thread has computed for. Who was held up while making something has not made it longer.
+// The processor time of this thread. Delays by other threads don't count, so they don't make an
+// answer look expensive.
 absl::Duration ThreadTime() {
   timespec time{};
   DDPRUN_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0, "no clock of this thread");

@@ -12,8 +12,8 @@
 
 namespace ddprun::rendezvous {
 
-// The bytes of messages. One that many streams are sent is encoded once, and they share its bytes,
-// whose references gRPC counts: what is told to thousands costs the memory of one. Threads: one at
+// Encodes messages. A message to many streams is encoded once, and the streams share its bytes,
+// which gRPC counts references to: a message to thousands costs the memory of one. Threads: one at
 // a time.
 class EncodedMessages {
  public:
@@ -28,7 +28,7 @@ class EncodedMessages {
     grpc::ByteBuffer bytes;
   };
 
-  std::deque<Entry> entries_;  // of messages that somebody else holds, too; the latest last
+  std::deque<Entry> entries_;  // of messages that others still hold; the latest last
   uint64_t count_ = 0;
 };
 

@@ -19,12 +19,12 @@
 
 namespace ddprun::rendezvous {
 
-// What the agent of an elected node gives its service.
+// What the agent of an elected node passes to its service.
 struct EtcdSeatConfig {
   EtcdSettings settings;
   std::string run_id;
   std::string node_id;
-  std::string node_address;  // how agents reach this node
+  std::string node_address;  // at which agents reach this node
   int64_t lease = 0;
   int64_t revision = 0;  // of the leadership
   int64_t asked_ns = 0;  // CLOCK_MONOTONIC, when the lease was asked for
@@ -32,22 +32,23 @@ struct EtcdSeatConfig {
   std::string vanished;  // as JobRecord.vanished
 };
 
-// The service's side of its leadership: the record in etcd, the lease, and its address for all.
+// The service's side of its leadership: the record in etcd, the lease, and the published address.
 // Blocking methods run the loop. Threads: the loop's.
 class EtcdSeat {
  public:
-  // Reads what is kept of the job. `on_lost`: the leadership is over, or may be: the service must
-  // end. Errors: as EtcdClient::Create and EtcdJournal::Load; ABORTED — it is over already.
+  // Reads the job's record. Params: on_lost: the leadership is over, or may be: the service must
+  // end. Errors: as EtcdClient::Create and EtcdJournal::Load; ABORTED: the leadership is over
+  // already.
   static absl::StatusOr<std::unique_ptr<EtcdSeat>> Take(EventLoop* loop, EtcdSeatConfig config,
                                                         std::function<void(absl::Status)> on_lost);
 
   const std::shared_ptr<EtcdJournal>& journal() const { return journal_; }
   const std::vector<KeptJob>& kept() const { return kept_; }
-  // Tells all agents that the job is served here. Errors: as Take.
+  // Publishes this service's address to all agents. Errors: as Take.
   absl::Status Publish(int port);
-  // Gives the leadership up, once what is under way to etcd has come there; waits 2 s at most.
-  // Params: node_lives: as in Resignation(); ended: what late nodes are to hear of a job that has
-  // ended, for 10 min; "" = another node is to go on with the job.
+  // Gives the leadership up when all calls to etcd are answered; waits 2 s at most. Params:
+  // node_lives: as in Resignation(); ended: the text about the ended job that late nodes get for 10
+  // min; "" = another node takes the job over.
   void Leave(bool node_lives, const std::string& ended);
 
  private:
@@ -64,7 +65,7 @@ class EtcdSeat {
   std::unique_ptr<Leadership> leadership_;
   std::vector<KeptJob> kept_;
   absl::Status lost_;
-  std::function<void(absl::Status)> awaited_;  // null: nobody waits
+  std::function<void(absl::Status)> awaited_;  // null: no call waits
   std::function<void(absl::Status)> on_lost_;
 };
 

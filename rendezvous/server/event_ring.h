@@ -13,8 +13,8 @@
 
 namespace ddprun::rendezvous {
 
-// What happened to one job, for `ddprun events`: its last notes, numbered from 1. Who watches reads
-// at its own pace, and finds a gap in the numbers where it was too slow. Threads: the loop's.
+// The latest notes of one job, for `ddprun events`, numbered from 1. A reader goes at its own pace,
+// and sees a gap in the numbers if it was too slow. Threads: the loop's.
 class EventRing {
  public:
   struct Entry {
@@ -29,15 +29,16 @@ class EventRing {
   EventRing& operator=(const EventRing&) = delete;
 
   void Add(Instant now, absl::Time wall_time, const Note& note);
-  // Nothing comes any more: the job is over.
+  // The job is over, so no note follows.
   void Close();
   bool closed() const { return closed_; }
-  // Of the newest entry; 0 = there was none.
+  // The number of the newest entry; 0 = there was none.
   uint64_t last() const { return last_; }
-  // The oldest entry whose number is larger; null = none is there yet. Valid until the next Add().
+  // The oldest entry with a larger number; null = there is none so far. Valid until the next Add().
   const Entry* After(uint64_t number) const;
 
-  // Calls `listener` after each Add() and at Close(). It may unsubscribe, itself too.
+  // Calls `listener` after each Add() and at Close(). The listener may unsubscribe itself and
+  // others.
   uint64_t Subscribe(std::function<void()> listener);
   void Unsubscribe(uint64_t subscription) { listeners_.erase(subscription); }
 

@@ -15,11 +15,12 @@
 
 namespace ddprun::rendezvous {
 
-// One `ddprun events`: sends a job's events from its ring, as many at a time as there are, the next
-// when gRPC has taken the last: a slow reader holds up nobody, and costs one message.
+// Serves one `ddprun events`: sends a job's events from its ring, as many at a time as there are,
+// and the next ones when gRPC has taken the last: a slow reader delays no other, and costs one
+// message.
 //
-// gRPC's threads run the reactions, which only post; all else is the loop's.
-// Life: made in a gRPC thread, held by itself until OnDone.
+// gRPC's threads run the reactions, which only post; everything else is the loop's. Life: made in a
+// thread of gRPC's; holds itself until OnDone.
 class EventWatch final : public grpc::ServerWriteReactor<v1::JobEvents>,
                          public OpenStream,
                          public std::enable_shared_from_this<EventWatch> {
@@ -39,7 +40,8 @@ class EventWatch final : public grpc::ServerWriteReactor<v1::JobEvents>,
                             std::shared_ptr<CallRegistry> registry,
                             const v1::WatchEventsRequest& request, const Caller& caller);
 
-  // Sends what `ring` has and, with `follow`, what comes. Requires: called once.
+  // Sends the events of `ring` after the number `after` and, with `follow`, later ones. Requires:
+  // called once.
   void Begin(const std::string& run_id, std::shared_ptr<EventRing> ring, uint64_t after,
              bool follow);
   void FinishNow(const absl::Status& status) override;
@@ -59,7 +61,7 @@ class EventWatch final : public grpc::ServerWriteReactor<v1::JobEvents>,
   const std::shared_ptr<CallRegistry> registry_;
   std::shared_ptr<EventWatch> self_;  // until OnDone
 
-  // The loop's.
+  // The fields below are the loop's.
   std::shared_ptr<EventRing> ring_;
   uint64_t subscription_ = 0;
   uint64_t sent_ = 0;  // number of the last event

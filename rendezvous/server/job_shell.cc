@@ -13,8 +13,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// What the node that has the service says of one that was started with other options: its own user
-// may look at this console alone. "" = no such refusal.
+// The warning on the service's node about a node that was started with other options, because the
+// user may watch only this console. "" = the note is no such refusal.
 std::string MismatchText(const Note& note) {
   if (note.event != "node_refused") return "";
   std::string node;
@@ -26,7 +26,7 @@ std::string MismatchText(const Note& note) {
   const bool is_mismatch = absl::StrContains(why, "this node differs in") ||
                            absl::StrContains(why, "give this node another");
   if (!is_mismatch) return "";
-  return Printable(absl::StrCat("warning: node ", node, " was refused, and was told: ", why));
+  return Printable(absl::StrCat("warning: node ", node, " was refused, with this message: ", why));
 }
 
 }  // namespace
@@ -94,8 +94,7 @@ void JobShell::Do(const Persist& /*effect*/) {
 
 void JobShell::OnPersisted(const absl::Status& status) {
   if (status.ok() || std::exchange(retracts_, true)) return EndPersist(status);
-  // What it holds will be of the past with the first word that is told, and must not be believed by
-  // another service.
+  // The next message makes this record outdated, and no other service may believe it then.
   journal_->Retract(run_id_, [this, status, alive = alive_](const absl::Status& retracted) {
     if (*alive) OnRetracted(status, retracted);
   });

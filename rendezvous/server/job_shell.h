@@ -24,35 +24,35 @@ class JobShell {
     virtual ~Host() = default;
     virtual void SendTo(StreamKey stream, const SharedMessage& message) = 0;
     virtual void EndStream(StreamKey stream, const absl::Status& status) = 0;
-    // No service may go on from what is kept of the job: it is of the past, and still there. `why`:
-    // for people.
+    // The job's record is outdated and couldn't be removed: no service may resume from it. Params:
+    // why: for people.
     virtual void OnRecordStale(JobShell* job, const std::string& why) = 0;
-    // The job is over. It is not to be destroyed before the loop's next turn.
+    // The job is over. The JobShell must live until the loop's next turn.
     virtual void OnJobEnded(JobShell* job, Outcome outcome) = 0;
   };
 
   // All pointers must outlive the job.
   JobShell(EventLoop* loop, EventLog* events, Journal* journal, Host* host, std::string run_id,
            Term term, const std::string& token);
-  // Goes on with a job of another service. Requires: the journal keeps.
+  // Resumes a job of another service. Requires: the journal keeps records.
   JobShell(EventLoop* loop, EventLog* events, Journal* journal, Host* host, KeptJob kept,
            const std::string& token);
   ~JobShell();
   JobShell(const JobShell&) = delete;
   JobShell& operator=(const JobShell&) = delete;
 
-  // Takes the event and does what follows. An event that arises while effects are carried out is
-  // taken in between; its effects come after those.
+  // Handles an event and carries out its effects. An event that arises meanwhile is handled in
+  // between; its effects come after those.
   void Step(const Event& event);
 
   JobView View() const;
   const std::deque<GenerationView>& generations() const { return machine_.generations(); }
-  // Its notes, also after its end.
+  // The job's notes, also after its end.
   const std::shared_ptr<EventRing>& ring() const { return ring_; }
   const std::string& run_id() const { return run_id_; }
   bool ended() const { return ended_; }
 
-  // Streams whose Join went to this job and that are not done yet.
+  // Streams whose Join went to this job and that aren't done.
   std::set<StreamKey>& streams() { return streams_; }
 
  private:
@@ -78,7 +78,7 @@ class JobShell {
   EffectQueue effects_;
   std::set<StreamKey> streams_;
   bool carrying_out_ = false;
-  bool retracts_ = false;  // its record; for good
+  bool retracts_ = false;  // its record is being retracted; never false again
   bool ended_ = false;
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);  // for answers of the journal
 };

@@ -11,13 +11,13 @@
 
 namespace ddprun::rendezvous {
 
-// Counts what the network sent and was refused for, and logs the first of each kind (R9): a flood
-// of bad input must not become a flood of lines. Threads: one at a time.
+// Counts refused input from the network, and logs the first of each kind (R9): a flood of bad input
+// must not become a flood of lines. Threads: one at a time.
 class Refusals {
  public:
   explicit Refusals(EventLog* events) : events_(events) {}
 
-  // `kind`: snake_case, one of a few of ours. `peer`: gRPC's name of it.
+  // Params: kind: snake_case, one of a few constants; peer: gRPC's name of it.
   void Count(Instant now, const std::string& kind, const std::string& peer,
              const absl::Status& status);
   const std::map<std::string, uint64_t>& counts() const { return counts_; }

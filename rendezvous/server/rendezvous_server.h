@@ -29,47 +29,46 @@ namespace ddprun::rendezvous {
 struct ServerOptions {
   // "0.0.0.0:29400", "[::]:0", or "unix:/path". Port 0 = any free one.
   std::string listen;
-  // Where the job's owner reaches it besides, without TLS and token: "unix:/path"; "" = nowhere.
+  // A second address for the job's owner, without TLS and token: "unix:/path"; "" = none.
   std::string socket;
-  // Secret that Join and control calls must carry; "" = none (control calls from this machine
-  // only).
+  // Secret of Join and control calls; "" = none (control calls from this machine only).
   std::string token;
-  // Who comes over TCP needs a certificate of this CA, too; none = without TLS.
+  // Over TCP, peers need a certificate of this CA; empty = without TLS.
   TlsFiles tls;
-  // The one job this service is for; "" = any number of jobs, told apart by run id. A foreign job
-  // at a service of one job is refused with ALREADY_EXISTS that names the holder.
+  // The one job of this service; "" = any number of jobs, by run id. A service of one job refuses
+  // other jobs with ALREADY_EXISTS and a text that names its job.
   std::string only_run_id;
-  // Where the service keeps what must outlive it (R10); null = nowhere.
+  // Storage for records (R10); null = none.
   std::shared_ptr<Journal> journal;
-  // Jobs that it holds from another service, which go on. Of other jobs than only_run_id none does.
+  // Jobs of a former service, which are resumed. With only_run_id, only that job is.
   std::vector<KeptJob> kept;
-  // Of jobs that begin here; 0 = a random one.
+  // The term of jobs that begin here; 0 = a random one.
   Term first_term;
-  // How many strangers' connections are kept over TCP; none = as the limit of descriptors allows.
+  // Bounds of unauthenticated connections over TCP; nullopt = by the limit of descriptors.
   std::optional<DoorBounds> door;
-  // How long until an address whose calls without the token spent its allowance may make another.
+  // How long until an address that has spent its allowance of calls without the token may make
+  // another.
   absl::Duration stranger_call_every = CallBudget::kEvery;
   // As FrontDoor::Options.on_store; null = this service's port is no MASTER_PORT.
   std::function<void(Fd connection)> on_store;
   // Called on the loop when the only job has ended and all its streams are closed (or 2 s later).
   std::function<void(const std::string& how)> on_only_job_ended;
-  // Called on the loop before anybody hears what the journal's record doesn't know and can't be
-  // told: no other service may be started from it. `why`: for people.
+  // Called on the loop before a message is sent that the journal's record doesn't cover and can't
+  // be made to cover: no other service may resume from the record. Params: why: for people.
   std::function<void(const std::string& why)> on_record_stale;
 };
 
-// gRPC around the core: callbacks validate, convert and post to the loop, which owns all state; the
-// answers leave by post. One instance serves many jobs.
-// Threads: the loop's, all methods.
+// gRPC around the core: callbacks validate, convert and post to the loop, which owns all state and
+// posts the answers. One instance serves many jobs. Threads: the loop's, for all methods.
 class RendezvousServer {
  public:
-  // Errors: those of StartGrpcListener: UNAVAILABLE — the address is in use or not ours; the text
-  // names it and the errno.
+  // Errors: those of StartGrpcListener: UNAVAILABLE: the address is in use or not this machine's;
+  // the text names it and the errno.
   static absl::StatusOr<std::unique_ptr<RendezvousServer>> Start(EventLoop* loop, EventLog* events,
                                                                  ServerOptions options);
   virtual ~RendezvousServer() = default;
 
-  // Port in use; 0 for unix sockets.
+  // The port; 0 for unix sockets.
   virtual int port() const = 0;
   virtual Term term() const = 0;
   // How often input was refused, by kind ("malformed_message", "slow_reader", …; R9).
@@ -78,7 +77,7 @@ class RendezvousServer {
   virtual void NotifyWhenIdle(std::function<void()> on_idle) = 0;
   // A channel without a socket; for tests.
   virtual std::shared_ptr<grpc::Channel> InProcessChannel() = 0;
-  // Ends all streams with UNAVAILABLE and stops serving; returns when no callback runs any more.
+  // Ends all streams with UNAVAILABLE and stops serving. No callback runs after it returns.
   virtual void Shutdown() = 0;
 };
 

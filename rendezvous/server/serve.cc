@@ -49,7 +49,7 @@ void NotifyReady(const ServeConfig& config, const absl::StatusOr<int>& port, int
     return NotifyAgent(config, taken ? "taken" : "error", port.status().message());
   }
   if (port.ok()) {
-    // Who asks for any port wants to know which one it is.
+    // With port 0 the user has to learn the port.
     const bool any = *port != 0 && absl::EndsWith(config.listen, ":0");
     Notify(absl::StrCat("rendezvous service on ", config.listen,
                         any ? absl::StrCat(", port ", *port) : "", "; Ctrl-C ends it"));
@@ -74,7 +74,8 @@ absl::StatusOr<EventLog> OpenEvents(const ServeConfig& config) {
   return EventLog::Open(config.event_log, "service");
 }
 
-// Of `ddprun rendezvous`: an agent's own service has one job, whose nodes are all told to trust it.
+// Only for `ddprun rendezvous`: an agent's own service has only the job of the user that started
+// it.
 void WarnIfOpen(const ServeConfig& config) {
   const std::string host = config.listen.substr(0, config.listen.rfind(':'));
   if (!config.token.empty() || config.tls.used() || IsLoopback(host)) return;
@@ -110,8 +111,8 @@ bool Wait(EventLoop* loop, const ServeConfig& config, absl::Duration time) {
   return !agent_gone;
 }
 
-// Opens the journal, and waits for it while somebody holds it who may be about to go: another
-// machine, whose end its file system has yet to notice, or a process of this one. Errors: those of
+// Opens the journal. Waits for it if its holder may be about to go: a process on this machine, or
+// one on a machine that is gone, which its file system hasn't noticed. Errors: those of
 // SqliteJournal::Open.
 absl::StatusOr<std::unique_ptr<SqliteJournal>> OpenFolder(const ServeConfig& config,
                                                           EventLoop* loop,
@@ -134,7 +135,8 @@ absl::StatusOr<std::unique_ptr<SqliteJournal>> OpenFolder(const ServeConfig& con
   }
 }
 
-// What can't be believed costs its own job alone; but an agent's service has no other.
+// Sets damaged records aside, so that they cost only their own jobs; an agent's service has only
+// one job, and fails.
 absl::Status SetDamagedAside(const ServeConfig& config, const std::vector<DamagedRecord>& damaged,
                              SqliteJournal& journal) {
   for (const DamagedRecord& each : damaged) {

@@ -10,7 +10,7 @@
 
 namespace ddprun::rendezvous {
 
-// How a process serves; see ServerOptions for the first five.
+// How a process serves; ServerOptions documents the first five.
 struct ServeConfig {
   std::string listen;
   std::string socket;
@@ -19,35 +19,37 @@ struct ServeConfig {
   std::string only_run_id;
   std::string event_log;          // path; "" = none
   std::string status_page;        // "host:port" of the pages for people and monitors; "" = none
-  std::string status_page_token;  // what who reads them must bring; "" = nothing
-  // Folder of what must outlive this process; "" = nothing does.
+  std::string status_page_token;  // password of the pages; "" = none
+  // Folder of the journal; "" = no journal.
   std::string state_dir;
-  // It is one that the user chose, and may be there after the machine's end; else it goes with the
-  // agent that made it.
+  // The user chose state_dir, and it may outlive the machine; false: it is removed with the agent
+  // that made it.
   bool state_outlives_machine = false;
-  // The node was elected to serve a job whose record is in etcd, in place of state_dir.
+  // Set if this node was elected to serve a job with its record in etcd, in place of state_dir.
   std::optional<EtcdSeatConfig> etcd;
-  // The incarnation of the agent whose child this is: one that the kept record calls the service's
-  // host, and that isn't this one, went with the former service. 0 = a service of its own.
+  // The incarnation of the agent whose child this is. A node that the record calls the service's
+  // host and that isn't this one went with the former service. 0 = a service without an agent.
   uint64_t host = 0;
-  // A former process has served from here, and its job goes on: what it has left is needed.
+  // A former process has served from here, and its job is resumed: its record is required.
   bool again = false;
-  // Gets one line when it is known whether it serves: "ok <port> <port of the status page, or
-  // 0>\n", "taken <text>\n" (another service may have the address or the journal), or "error
-  // <text>\n"; and after that, before it tells what its journal can't keep, "stale <text>\n": no
-  // other process may serve from there. -1 = none: the result is told to the user on stderr.
+  // Gets one line when it is known whether the process serves: "ok <port> <port of the status page,
+  // or 0>\n", "taken <text>\n" (another service may have the address or the journal), or "error
+  // <text>\n". Later, before a message is sent that the journal can't keep, it gets "stale
+  // <text>\n": no other process may serve from the journal. -1 = none: the result is printed to
+  // stderr.
   int ready_fd = -1;
-  // The port is the workers' MASTER_PORT, too: a ConnectionSender passes the connections of clients
-  // of their store on here, to the agent. -1 = there is no such store.
+  // If the port is also the workers' MASTER_PORT: a ConnectionSender passes connections of clients
+  // of their store to the agent on this descriptor. -1 = there is no such store.
   int store_fd = -1;
-  // Its end of file ends the service: the agent is gone. -1 = none: SIGINT and SIGTERM end it.
+  // End of file on this descriptor ends the service, because the agent is gone. -1 = none: SIGINT
+  // and SIGTERM end the service.
   int life_fd = -1;
 };
 
 // Runs a rendezvous service in this process until it is no longer wanted: the body of `ddprun
-// rendezvous`, and of the child that an agent forks. Initializes gRPC; makes its own loop.
-// Returns the exit status: 0; 1 when it could not serve; kLeadershipLost when another service may
-// have the job by now.
+// rendezvous`, and of the child that an agent forks. Initializes gRPC and makes a loop of its own.
+// Returns the exit status: 0; 1 if it couldn't serve; kLeadershipLost if another service may have
+// the job now.
 inline constexpr int kLeadershipLost = 3;
 int ServeMain(const ServeConfig& config);
 

@@ -20,7 +20,7 @@
 
 namespace ddprun::rendezvous {
 
-// Streams and jobs, and which belongs to which. Threads: the loop's.
+// All streams and jobs, and which stream belongs to which job. Threads: the loop's.
 class ServerImpl final : public RendezvousServer, public Service::Owner, public JobShell::Host {
  public:
   ServerImpl(EventLoop* loop, EventLog* events, ServerOptions options);
@@ -36,8 +36,8 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   void Shutdown() override;
 
  private:
-  // What the workers of an agent's node last reported, and of whom that was. The core knows nothing
-  // of it: no rule looks at it.
+  // The last report of a node's workers, and the node and generation that it came from. The core
+  // doesn't have it, because no rule uses it.
   struct Report {
     NodeId node_id;
     Generation generation;
@@ -46,8 +46,8 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   struct StreamEntry {
     std::shared_ptr<AttendStream> stream;
     JobShell* job = nullptr;  // since its Join
-    bool told_job = false;    // that it is closed
-    // Of an agent's stream: those that carry heartbeats beside it. Of such a one: the agent's.
+    bool told_job = false;    // the job was notified that the stream is closed
+    // For an agent's stream: the streams for heartbeats beside it. For one of those: the agent's.
     uint64_t heartbeat_key = 0;
     std::vector<StreamKey> heartbeats;
     std::optional<StreamKey> heartbeat_of;
@@ -80,16 +80,16 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   void OnJobEnded(JobShell* job, Outcome outcome) override;
 
   absl::Status ListenOnTcp();
-  // Its connection is a member's, or of who has the token.
+  // The connection is a member's, or that of a caller with the token.
   void Known(const std::string& peer);
   void Known(const StreamEntry& entry);
-  // Nobody knows yet whose it is, or anybody may have sent it.
+  // Whether the stream is still unauthenticated, so that any peer may have sent its messages.
   bool IsStranger(const StreamEntry& entry) const {
     return entry.job == nullptr && !entry.heartbeat_of.has_value();
   }
   void OnFirstMessage(StreamEntry& entry, AgentMessage message);
   absl::StatusOr<JobShell*> FindJob(const AgentMessage& message, const Join& join);
-  // Refuses a stranger's first message; without a look at it where its address had its share.
+  // Refuses a stranger's first message, without handling it if its address has spent its allowance.
   void RefuseFirst(StreamEntry& entry, const std::string& kind, const absl::Status& status);
   void AddReports(JobShell& job, v1::JobStatus* status) const;
   void RecoverJobs();
@@ -114,7 +114,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
 
   EventLoop* const loop_;
   EventLog* const events_;
-  ServerOptions options_;  // but for what was kept, as they were given
+  ServerOptions options_;  // as given, but without `kept`
   const Term term_;
   const std::shared_ptr<Journal> journal_;
   Refusals refusals_;
@@ -123,7 +123,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   const std::shared_ptr<StatusBoard> board_;
   Service service_;
   std::unique_ptr<grpc::Server> server_;
-  std::unique_ptr<FrontDoor> door_;  // none of a unix socket
+  std::unique_ptr<FrontDoor> door_;  // null for a unix socket
   int port_ = 0;
   uint64_t last_key_ = 0;
   std::map<StreamKey, StreamEntry> streams_;
@@ -131,7 +131,7 @@ class ServerImpl final : public RendezvousServer, public Service::Owner, public 
   std::map<uint64_t, StreamKey> heartbeat_keys_;  // of the agents' streams
   std::map<std::string, std::unique_ptr<JobShell>> jobs_;
   std::map<std::string, std::unique_ptr<Timer>> lingering_;  // bounds of ended jobs
-  std::map<Outcome, uint32_t> ended_;                        // how many jobs had it
+  std::map<Outcome, uint32_t> ended_;                        // number of jobs by outcome
   std::vector<std::function<void()>> on_idle_;
 };
 

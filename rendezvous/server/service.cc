@@ -32,7 +32,8 @@ grpc::ServerUnaryReactor* Service::GetStatus(grpc::CallbackServerContext* contex
     if (status.ok()) *reply = PageOf(**status, *request);
     return status.status();
   };
-  // Who may not read, the loop counts; and it knows of jobs that the snapshot doesn't.
+  // A caller that may not read goes to the loop, which counts it and knows of jobs that the
+  // snapshot lacks.
   const StatusBoard::Snapshot fresh = board_->Fresh(MonotonicNow());
   if (fresh == nullptr || !HasJob(*fresh, request->run_id()) ||
       !owner_->MayRead(request->token(), caller.peer)) {

@@ -15,7 +15,8 @@
 
 namespace ddprun::rendezvous {
 
-// The methods of the proto as gRPC calls them, on its threads: registers each call and posts it.
+// The methods of the proto as gRPC calls them on its threads: registers each call and posts it to
+// the loop.
 class Service final
     : public v1::Rendezvous::WithRawCallbackMethod_Attend<
           v1::Rendezvous::WithCallbackMethod_GetStatus<v1::Rendezvous::WithCallbackMethod_StopJob<
@@ -25,12 +26,12 @@ class Service final
   // The loop's side of the calls.
   class Owner : public AttendStream::Owner, public EventWatch::Owner {
    public:
-    // Whether that peer may read with this token. Threads: any.
+    // Whether this peer may read with this token. Threads: any.
     virtual bool MayRead(const std::string& token, const std::string& peer) const = 0;
-    // Whether nothing is bounded but what is so for all: it has the job's token or, where jobs have
-    // none, is on this machine. Threads: any.
+    // Whether only the bounds for all callers apply: the caller has the job's token or, if jobs
+    // have none, is on this machine. Threads: any.
     virtual bool IsTrusted(const std::string& token, const std::string& peer) const = 0;
-    // The whole status, also of jobs that weren't asked for. Errors: NOT_FOUND; UNAUTHENTICATED.
+    // The status of all jobs, not only of the requested ones. Errors: NOT_FOUND; UNAUTHENTICATED.
     virtual absl::StatusOr<StatusBoard::Snapshot> OnGetStatus(const v1::GetStatusRequest& request,
                                                               const std::string& peer) = 0;
     virtual absl::Status OnStopJob(const v1::StopJobRequest& request, const std::string& peer) = 0;

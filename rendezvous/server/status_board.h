@@ -10,9 +10,10 @@
 
 namespace ddprun::rendezvous {
 
-// The last status of all jobs, for everybody who asks while it is new, without the loop. One that
-// was quickly made is new for no time. Else it is so for fifty times what making it took, at most
-// 500 ms: so whoever asks how often, large jobs lose little time to it. Threads: any.
+// The latest status of all jobs, for every caller that asks while it is fresh, without the loop. A
+// status that took less than kQuick to make is never reused. Any other is fresh for kShare times
+// the time that making it took, at most kAgeMax: so a large job loses little time to frequent
+// calls. Threads: any.
 class StatusBoard {
  public:
   static constexpr absl::Duration kAgeMax = absl::Milliseconds(500);
@@ -21,15 +22,15 @@ class StatusBoard {
 
   using Snapshot = std::shared_ptr<const v1::GetStatusReply>;
 
-  // nullptr: there is none, or it is too old.
+  // Returns null if there is no status, or it is too old.
   Snapshot Fresh(Instant now) const;
-  // Params: cost: time of the processor that making it took, just now.
+  // Params: cost: the processor time that making it took.
   void Put(Snapshot snapshot, Instant now, absl::Duration cost);
 
  private:
   mutable std::mutex mutex_;
   Snapshot snapshot_;  // nullptr before the first
-  Instant until_;      // it is new until then
+  Instant until_;      // end of its freshness
 };
 
 }  // namespace ddprun::rendezvous

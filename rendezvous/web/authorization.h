@@ -7,9 +7,9 @@
 
 namespace ddprun::rendezvous {
 
-// Whether the value of an HTTP request's Authorization ("" = it has none) brings the secret: as
-// "Bearer SECRET", which monitors send, or as the password of "Basic", whoever the user is, for
-// which browsers ask. How long it takes tells nothing of the secret. Pure.
+// Whether an HTTP request's Authorization value ("" = it has none) has the secret: as "Bearer
+// SECRET", which monitors send, or as the password of "Basic" with any user name, for which
+// browsers ask. The time that it takes doesn't depend on the secret. Pure.
 // Source: RFC 9110, 11.6.2; RFC 6750, 2.1; RFC 7617, 2.
 bool IsAuthorized(absl::string_view authorization, const std::string& secret);
 

@@ -11,15 +11,15 @@
 
 namespace ddprun::rendezvous {
 
-// Figures that are older are those of a driver, or a node, that doesn't answer any more.
+// Older figures come from a driver, or a node, that no longer answers.
 inline constexpr uint64_t kFiguresFreshMs = 5000;
 
-// What a status says for the curves. Params: now: when it was asked for. Pure; threads: any.
+// The readings of a status for the curves. Params: now: when it was asked for. Pure; threads: any.
 std::vector<JobReading> ReadingsOf(const v1::GetStatusReply& reply, Instant now);
 
-// The curves as docs/STATUS.md has them: for each job `latest` and `whole`, each a list of ages in
-// milliseconds and for each figure a list as long, oldest first. null: nobody told; "nan", "inf",
-// "-inf" are what JSON has no number for. Pure; threads: any.
+// The curves as in docs/STATUS.md: for each job `latest` and `whole`, each with a list of ages in
+// milliseconds and a list of the same length for each figure, oldest first. null: not reported;
+// "nan", "inf", "-inf": values that JSON has no number for. Pure; threads: any.
 std::string CurvesJson(const CurveBook& book, Instant now);
 
 }  // namespace ddprun::rendezvous

@@ -46,7 +46,7 @@ class Family {
     absl::StrAppend(&lines_, line, labels.empty() ? " " : "} ", NumberText(value), "\n");
   }
 
-  // A family without a value isn't told of.
+  // A family without a value is left out.
   std::string Text() const { return lines_.empty() ? "" : head_ + lines_; }
 
  private:

@@ -8,8 +8,8 @@
 
 namespace ddprun::rendezvous {
 
-// A status as Prometheus reads it; names and labels are those of docs/MONITORING.md. Times are in
-// seconds. Params: started: when the process of the service was. Pure; threads: any.
+// A status in Prometheus' text format; docs/MONITORING.md has the names and labels. Times are in
+// seconds. Params: started: the start of the service's process. Pure; threads: any.
 // Source: https://prometheus.io/docs/instrumenting/exposition_formats/, text format 0.0.4.
 std::string MetricsText(const v1::GetStatusReply& reply, absl::Time started);
 

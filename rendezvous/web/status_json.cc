@@ -63,7 +63,7 @@ Json ListOf(const Message& message, const FieldDescriptor& field, absl::Time now
 void AddWallTime(const Message& message, const FieldDescriptor& field, absl::Time now, Json* json) {
   for (const RelativeTime& relative : kRelativeTimes) {
     if (field.name() != relative.field) continue;
-    // Of another type, protobuf would end the process.
+    // protobuf aborts when a field is read as another type.
     if (field.cpp_type() != FieldDescriptor::CPPTYPE_UINT64) continue;
     const auto ms = static_cast<int64_t>(message.GetReflection()->GetUInt64(message, &field));
     (*json)[relative.at] = WallTimeText(now + absl::Milliseconds(relative.sign * ms));

@@ -11,10 +11,10 @@ namespace ddprun::rendezvous {
 
 enum class JsonLayout { kOneLine, kIndented };
 
-// A status as JSON with the proto's names, absent numbers and texts included; what `ddprun status
-// -o json` prints and the page reads. Numbers are numbers, but for `term`, which is text: it has
-// more digits than JavaScript keeps. Each age has a time of the wall clock beside it
-// ("began_ms_ago", "began_at": "2026-01-02T12:04:05.123Z").
+// A status as JSON with the proto's names; absent numbers and texts have their defaults. `ddprun
+// status -o json` prints it, and the page reads it. Numbers are JSON numbers, except for `term`,
+// which is a string because it has more digits than JavaScript keeps. Each age has a wall-clock
+// time beside it ("began_ms_ago", "began_at": "2026-01-02T12:04:05.123Z").
 // Params: now: when the status was asked for. Threads: any.
 std::string StatusJson(const google::protobuf::Message& status, absl::Time now,
                        JsonLayout layout = JsonLayout::kOneLine);

@@ -3,14 +3,14 @@
 
 namespace ddprun::rendezvous {
 
-// A file of the page, as its path asks for it.
+// A file of the status page, and the path under which it is served.
 struct PageFile {
   const char* path;
   const char* type;
   const char* text;
 };
 
-// page.html, as "/", and what it loads: the files of this folder.
+// page.html, as "/", and the files of this folder that it loads.
 extern const PageFile kPageFiles[6];
 
 }  // namespace ddprun::rendezvous

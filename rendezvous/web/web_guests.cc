@@ -35,7 +35,7 @@ WebGuests::WebGuests(event_base* base, evhttp* http, evhttp_bound_socket* socket
       look_(event_new(base, -1, 0, &WebGuests::OnTaken, this)),
       timer_(event_new(base, -1, 0, &WebGuests::OnTime, this)),
       keeper_(bounds.door) {
-  event_active(look_, 0, 0);  // the base's thread learns whose errors are whose
+  event_active(look_, 0, 0);  // OnTaken runs first on the base's thread, which OnError needs
   evhttp_set_bevcb(http, &WebGuests::OnConnection, this);
   evconnlistener_set_error_cb(listener_, &WebGuests::OnError);
 }
@@ -67,7 +67,7 @@ void WebGuests::OnTaken(evutil_socket_t, short, void* self) {
   guests->ListenOrWait();
 }
 
-// Who is not to be kept is shut down: evhttp sees its end, and closes it.
+// A connection that isn't kept is shut down: evhttp sees its end, and closes it.
 void WebGuests::Take(bufferevent* connection, Instant now) {
   const int socket = bufferevent_getfd(connection);
   sockaddr_storage address{};

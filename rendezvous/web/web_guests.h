@@ -19,23 +19,25 @@ struct bufferevent;
 
 namespace ddprun::rendezvous {
 
-// How many connections a server of pages keeps, and for how long.
+// How many connections a web server keeps, and for how long.
 struct WebBounds {
   DoorBounds door = {.strangers = 48, .per_address = 24};
-  // Of a connection, which is one request and its answer: however slowly its bytes come.
+  // The longest life of a connection, which has one request and its answer, however slowly its
+  // bytes come.
   absl::Duration age = absl::Seconds(10);
 };
 
-// Most are for the service, whose process this is: each connection here takes two.
+// Most descriptors are for the service, which shares the process: each connection here takes two.
 WebBounds WebBoundsFor(uint64_t descriptors);
 
-// Bounds the connections of an evhttp by a Doorkeeper, because evhttp has no bound on their number
-// and age, and accepts again at once, for ever, when no descriptor is left. By a second descriptor
-// a connection is ended, and its end seen: evhttp shuts one down before it closes it. Threads: that
-// of the base.
+// Bounds the connections of an evhttp by a Doorkeeper, because evhttp bounds neither their number
+// nor their age, and if no descriptor is left, it tries to accept again and again. A second
+// descriptor of each connection is used to end it, and to see its end: evhttp shuts a connection
+// down before it closes it. Threads: that of the base.
 class WebGuests {
  public:
-  // `http` serves nobody yet, and lives as long as this. Listens by `socket` as far as it may.
+  // Requires: `http` serves no connection so far, and lives as long as this. Listens on `socket`
+  // while the bounds allow it.
   WebGuests(event_base* base, evhttp* http, evhttp_bound_socket* socket, const WebBounds& bounds);
   ~WebGuests();
   WebGuests(const WebGuests&) = delete;
@@ -47,7 +49,7 @@ class WebGuests {
     ConnectionId id;
     Instant since;
     Fd fd;
-    event* changes;  // owned; goes before fd
+    event* changes;  // owned; destroyed before fd
   };
 
   static bufferevent* OnConnection(event_base* base, void* self);
@@ -66,8 +68,8 @@ class WebGuests {
   evconnlistener* const listener_;
   event* const look_;                     // at taken_
   event* const timer_;                    // for the next age, place or try
-  std::vector<bufferevent*> taken_;       // evhttp's, from now on, but not yet guests
-  std::map<ConnectionId, Guest> guests_;  // the keeper's strangers, the oldest first
+  std::vector<bufferevent*> taken_;       // evhttp's connections that aren't guests so far
+  std::map<ConnectionId, Guest> guests_;  // the strangers of keeper_, the oldest first
   Doorkeeper keeper_;
   uint64_t last_id_ = 0;
 };

@@ -39,10 +39,10 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(2);
-// Of a client that sends or reads nothing.
+// For a client that sends or reads nothing.
 constexpr int kClientTimeoutS = 5;
 constexpr int kRequestBytesMax = 8192;
-// Who asks whether it lives is a machine without secrets, and learns nothing else.
+// Health checks come from machines without secrets, and learn nothing else.
 constexpr absl::string_view kHealthPath = "/healthz";
 constexpr int kUnauthorized = 401;  // evhttp has no name for it
 
@@ -103,7 +103,7 @@ class WebServerImpl final : public WebServer {
  public:
   WebServerImpl(Options options, std::shared_ptr<grpc::Channel> service)
       : options_(std::move(options)), stub_(v1::Rendezvous::NewStub(std::move(service))) {
-    evthread_use_pthreads();  // for the end and for answers, which other threads tell of
+    evthread_use_pthreads();  // for the end and for answers, which other threads signal
     base_ = event_base_new();
     http_ = evhttp_new(base_);
     answered_ = event_new(base_, -1, 0, &WebServerImpl::OnAnswered, this);
@@ -272,7 +272,7 @@ class WebServerImpl final : public WebServer {
 
   // ------------------------------------------------------------- curves go on while nobody looks
 
-  // From now on; every answer, whoever asked for it, puts the next look off.
+  // Restarts the wait for the next look. Every answer does so, whichever client asked for it.
   void WaitForLook(absl::Duration pause) {
     const timeval time = absl::ToTimeval(pause);
     evtimer_add(look_, &time);
@@ -290,11 +290,11 @@ class WebServerImpl final : public WebServer {
   evhttp* http_ = nullptr;
   event* answered_ = nullptr;
   event* look_ = nullptr;              // a timer
-  std::unique_ptr<WebGuests> guests_;  // of http_, before whom it goes
+  std::unique_ptr<WebGuests> guests_;  // of http_; destroyed before it
   uint16_t port_ = 0;
-  std::vector<Waiting> waiting_;  // the thread's: for the next status
-  std::vector<Waiting> asked_;    // the thread's: for the one that is asked for
-  bool is_asking_ = false;        // the thread's, as what follows: asked_ may be nobody
+  std::vector<Waiting> waiting_;  // the thread's: requests for the next status
+  std::vector<Waiting> asked_;    // the thread's: requests for the status that is under way
+  bool is_asking_ = false;        // the thread's, like the fields below; asked_ may be empty
   bool look_is_due_ = false;
   CurveBook book_;
   std::mutex mutex_;  // of what follows

@@ -6,10 +6,10 @@
 
 namespace ddprun::rendezvous {
 
-// Streams carry raw bytes on our side of gRPC: so a message that does not parse is told from the
-// end of the stream, and the sizes of what waits are known. Threads: any.
+// Streams carry raw bytes on our side of gRPC, so that a message that doesn't parse differs from
+// the end of the stream, and the sizes of waiting messages are known. Threads: any.
 grpc::ByteBuffer ToBytes(const google::protobuf::MessageLite& message);
-// False when the bytes are no such message.
+// Returns false if the bytes are no such message.
 bool ParseBytes(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite* message);
 
 }  // namespace ddprun::rendezvous

@@ -11,20 +11,20 @@
 
 namespace ddprun::rendezvous {
 
-// Minor version of the wire protocol: counts what was added since the major (base/version.h).
+// Minor version of the wire protocol: the number of additions since the major version
+// (base/version.h).
 inline constexpr uint32_t kProtocolMinor = 0;
 
-// Between protobuf and the core's plain messages. Everything from the wire is validated here, once:
-// bounds of core/bounds.h, names, ranges, defaults for absent numbers (UTF-8 by protobuf's parser).
-// Errors: INVALID_ARGUMENT or RESOURCE_EXHAUSTED; the text names the field, the value and the
-// bound. FAILED_PRECONDITION — a Join or Welcome of another protocol major; says which side to
-// upgrade. Threads: any.
+// Convert between protobuf and the core's plain messages. Everything from the wire is validated
+// here, once: bounds of core/bounds.h, names, ranges, defaults for absent numbers (UTF-8 by
+// protobuf's parser). Errors: INVALID_ARGUMENT or RESOURCE_EXHAUSTED; the text names the field, the
+// value and the bound. FAILED_PRECONDITION: a Join or Welcome of another protocol major; the text
+// says which side to upgrade. Threads: any.
 absl::StatusOr<AgentMessage> FromProto(const v1::AgentMessage& proto);
 absl::StatusOr<ServiceMessage> FromProto(const v1::ServiceMessage& proto);
 
-// Texts beyond their bound are cut at a character border, with "…"; bytes that are no UTF-8 become
-// U+FFFD. Durations are rounded up to milliseconds, at least 1, because 0 is the default on the
-// wire.
+// Longer texts are cut at a character border, with "…"; bytes that aren't UTF-8 become U+FFFD.
+// Durations are rounded up to milliseconds, at least 1, because 0 is the default on the wire.
 v1::AgentMessage ToProto(const AgentMessage& message);
 v1::ServiceMessage ToProto(const ServiceMessage& message);
 v1::JobStatus ToProto(const JobView& view);

@@ -11,12 +11,12 @@
 
 namespace ddprun::rendezvous {
 
-// A failed worker, in both directions of the stream. `field`: its path, for errors.
+// A failed worker, in both directions of the stream. Params: field: its path, for errors.
 WorkerFailure ReadFailure(FieldChecker* checker, absl::string_view field,
                           const v1::WorkerFailure& proto);
 void WriteFailure(const WorkerFailure& failure, v1::WorkerFailure* proto);
 
-// A list of them, at most kFailuresMax.
+// A list of failed workers, at most kFailuresMax.
 std::vector<WorkerFailure> ReadFailures(
     FieldChecker* checker, absl::string_view field,
     const google::protobuf::RepeatedPtrField<v1::WorkerFailure>& protos);

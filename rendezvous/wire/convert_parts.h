@@ -12,12 +12,12 @@
 #include "rendezvous/core/types.h"
 #include "rendezvous/wire/field_checker.h"
 
-// Parts of messages that the journal keeps, too. `field`: the part's path, for errors.
+// Parts of messages that the journal keeps, too. Params: field: the part's path, for errors.
 namespace ddprun::rendezvous {
 
 JobSpec ReadJobSpec(FieldChecker* checker, absl::string_view field, const std::string& run_id,
                     const v1::JobSpec& proto);
-// All but the run id, which isn't in it.
+// Writes all fields but the run id, which the proto lacks.
 void WriteJobSpec(const JobSpec& job, v1::JobSpec* proto);
 
 // Params: nodes_max: of the job, above all claims.
@@ -28,13 +28,13 @@ void WriteNodeInfo(const NodeInfo& node, v1::NodeInfo* proto);
 Verdict ReadVerdict(FieldChecker* checker, absl::string_view field, const v1::Verdict& proto);
 void WriteVerdict(const Verdict& verdict, v1::Verdict* proto);
 
-// One that isn't known counts as kOther.
+// An unknown cause counts as kOther.
 TimeCause ReadTimeCause(int cause);
 v1::TimeCause WriteTimeCause(TimeCause cause);
 
-// In milliseconds, rounded up. 0 means "the default" on the wire, so the shortest time is 1.
+// The time in milliseconds, rounded up, and at least 1, because 0 means "the default" on the wire.
 uint32_t ToMilliseconds(absl::Duration time);
-// The same where 0 says something of its own, or is the default.
+// The time in milliseconds for a field in which 0 has a meaning, or is the default.
 uint32_t ToMillisecondsOrZero(absl::Duration time);
 
 }  // namespace ddprun::rendezvous

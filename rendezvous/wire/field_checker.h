@@ -15,8 +15,8 @@ namespace ddprun::rendezvous {
 // 2,284 years: nothing of a job gets there, and no sum of such times overflows.
 inline constexpr uint64_t kTimeMaxUs = uint64_t{1} << 56;
 
-// Reads the fields of one message from the wire and keeps the first thing that is wrong with any of
-// them, so that a conversion is a list of its fields with their ranges.
+// Reads the fields of one message from the wire and keeps the first error, so that a conversion is
+// a list of its fields with their ranges.
 //
 // Each method returns the value (or its default); after an error the value means nothing. `field`
 // is its path in the proto, for the error: "join.node.worker_count". Threads: any, one at a time.
@@ -24,9 +24,9 @@ class FieldChecker {
  public:
   // A name: 1 to kNameBytesMax bytes without control characters.
   std::string Name(absl::string_view field, const std::string& value);
-  // The same, or "".
+  // A name, or "".
   std::string OptionalName(absl::string_view field, const std::string& value);
-  // A text for people, of any characters: what a worker printed may hold all of them.
+  // A text for people with any characters, because a worker may print anything.
   std::string Text(absl::string_view field, const std::string& value,
                    size_t bytes_max = kTextBytesMax);
   // A number within [least, most].

@@ -183,7 +183,7 @@ std::vector<GpuUse> ReadGpus(FieldChecker* checker, const v1::Renewal& proto) {
   std::set<uint32_t> seen;
   for (const v1::GpuStatus& gpu : proto.gpus()) {
     checker->Require(seen.insert(gpu.index()).second, "renewal.gpus",
-                     absl::StrCat("tells of GPU ", gpu.index(), " twice"));
+                     absl::StrCat("reports GPU ", gpu.index(), " twice"));
     gpus.push_back({.index = gpu.index(),
                     .utilization = std::nullopt,
                     .memory_used = gpu.memory_used_bytes(),
@@ -213,7 +213,7 @@ std::optional<WarmUse> ReadWarm(FieldChecker* checker, const v1::Renewal& proto)
 std::map<uint32_t, HoldUp> ReadHoldUps(FieldChecker* checker, const v1::Renewal& proto) {
   std::map<uint32_t, HoldUp> hold_ups;
   checker->Require(proto.hold_ups_size() <= static_cast<int>(kHoldUpsMax), "renewal.hold_ups",
-                   absl::StrCat("tells of ", proto.hold_ups_size(), ", at most ", kHoldUpsMax));
+                   absl::StrCat("reports ", proto.hold_ups_size(), ", at most ", kHoldUpsMax));
   for (const v1::HoldUp& hold_up : proto.hold_ups()) {
     const uint32_t local_rank = checker->Number("renewal.hold_ups.local_rank", hold_up.local_rank(),
                                                 0, kWorkersPerNodeMax - 1);
@@ -228,7 +228,7 @@ Renewal ReadRenewal(FieldChecker* checker, const v1::Renewal& proto) {
   const int count = proto.progress_size();
   checker->Require(
       count <= static_cast<int>(kWorkersPerNodeMax), "renewal.progress",
-      absl::StrCat("tells of ", count, " workers, a node has at most ", kWorkersPerNodeMax));
+      absl::StrCat("reports ", count, " workers, a node has at most ", kWorkersPerNodeMax));
   return {.nonce = proto.nonce(),
           .progress = {proto.progress().begin(), proto.progress().end()},
           .step_time = absl::Microseconds(proto.step_us()),

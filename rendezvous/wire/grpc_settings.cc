@@ -46,7 +46,8 @@ void NotifyOfMissingDescriptors() {
 
 // gRPC's own errors say nothing that our statuses don't; a user sees them with LOGLEVEL=INFO.
 void LogFromGrpc(gpr_log_func_args* args) {
-  // gRPC calls much an error that is the business of whoever made the call; not so what it dies of.
+  // gRPC logs failures of single calls as errors, which their callers handle. Its last message
+  // before an abort is a real error.
   if (absl::StrContains(args->message, "Too many open files")) NotifyOfMissingDescriptors();
   const bool last_words = absl::StartsWith(args->message, "assertion failed");
   Log(last_words                                 ? LogLevel::kError
@@ -104,7 +105,7 @@ void Initialize() {
     const SetForNow resolver("GRPC_DNS_RESOLVER", "native");
     // Else gRPC 1.51 reads into 8 KiB at a time, whatever GRPC_ARG_TCP_READ_CHUNK_SIZE says.
     const SetForNow experiments("GRPC_EXPERIMENTS", "-tcp_read_chunks");
-    grpc_init();  // never shut down: it would take its threads away from whoever still uses it
+    grpc_init();  // never shut down, because other code may still use its threads
   }
   // Never destroyed, and where a leak checker finds what belongs to it.
   alignas(KeptCallbackThreads) static std::byte kept[sizeof(KeptCallbackThreads)];
@@ -145,9 +146,9 @@ void ApplyServerSettings(grpc::ServerBuilder* builder, const GrpcLimits& limits)
                               ToMilliseconds(kHandshakeTimeout));
   // Else each message costs a ping, its answer and a timer, to learn how much data is under way.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
-  // Nobody asks for gRPC's own statistics, of which each connection keeps some.
+  // gRPC's own statistics, which each connection keeps, aren't used.
   builder->AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);
-  // What waits for a connection's next bytes (default 8 KiB); it grows where more comes.
+  // The buffer for a connection's next bytes (default 8 KiB); it grows if more come.
   builder->AddChannelArgument(GRPC_ARG_TCP_READ_CHUNK_SIZE, kReadChunkBytes);
   builder->AddChannelArgument(GRPC_ARG_MAX_CONCURRENT_STREAMS,
                               static_cast<int>(limits.streams_per_connection));

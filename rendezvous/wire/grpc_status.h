@@ -7,8 +7,8 @@
 
 namespace ddprun::rendezvous {
 
-// The same status on the wire; the codes are the same numbers. The text is cut to 1 KiB, because
-// metadata has to fit into 8 KiB after percent-encoding. Threads: any.
+// Converts a status for the wire and back; the codes have the same numbers. The text is cut to 1
+// KiB, because metadata has to fit into 8 KiB after percent-encoding. Threads: any.
 grpc::Status ToGrpcStatus(const absl::Status& status);
 absl::Status FromGrpcStatus(const grpc::Status& status);
 

@@ -20,7 +20,7 @@ constexpr double kBehindMax = 1e15;
 
 double RateOf(const v1::NodeStatus& node) { return node.step_us() > 0 ? 1e6 / node.step_us() : 0; }
 
-// Of all workers, each with its node's; 0 = none is known.
+// The median over all workers of their nodes' rates; 0 = none is known.
 double MedianRate(const v1::JobStatus& job) {
   std::vector<double> rates;
   for (const v1::NodeStatus& node : job.nodes()) {

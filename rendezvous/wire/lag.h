@@ -5,9 +5,10 @@
 
 namespace ddprun::rendezvous {
 
-// Fills in who holds up the job, is behind, slow or silent: NodeStatus.lag,
-// WorkerStatus.behind and WorkerStatus.lag. The one rule of `ddprun top`, the page and programs.
-// Requires: all nodes of the job are there, because they are compared. Pure; threads: any.
+// Fills in which workers hold up the job, and which nodes are behind, slow or silent:
+// NodeStatus.lag, WorkerStatus.behind and WorkerStatus.lag. `ddprun top`, the page and programs all
+// use this rule. Requires: all nodes of the job are there, because they are compared. Pure;
+// threads: any.
 void NoteLag(v1::JobStatus* job);
 
 }  // namespace ddprun::rendezvous

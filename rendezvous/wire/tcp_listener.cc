@@ -160,8 +160,8 @@ absl::StatusOr<TcpListener> ListenTcp(const std::string& listen,
         absl::StrCat("cannot listen on ", listen, ": ", gai_strerror(error)));
   }
   const std::unique_ptr<addrinfo, decltype(&freeaddrinfo)> owner(found, freeaddrinfo);
-  // Of several addresses of a name those count that this machine has; a port that was asked for and
-  // is in use on one is an error.
+  // If a name has several addresses, those of this machine count. A requested port that is in use
+  // on one of them is an error.
   TcpListener listener;
   int first_error = 0;
   std::vector<SocketAddress> tried;

@@ -12,20 +12,20 @@
 
 namespace ddprun::rendezvous {
 
-// Sockets that listen on one port: one for each address of a name that this machine has.
+// Sockets that listen on one port, one for each address of a name that this machine has.
 struct TcpListener {
   std::vector<Fd> sockets;  // not blocking
   int port = 0;
 };
 
-// Listens on `listen`: "0.0.0.0:29400", "[::]:0", "name:0". Port 0 = any free one, but none of
-// `avoided`, which others may want. The addresses for all, 0.0.0.0 and ::, both mean all of IPv4
-// and IPv6, as with gRPC. Connections come with what gRPC sets for its own. Errors: those of
-// StartGrpcListener (grpc_listener.h).
+// Listens on `listen`: "0.0.0.0:29400", "[::]:0", "name:0". Port 0 = any free one except `avoided`,
+// which others may want. 0.0.0.0 and :: both mean all addresses of IPv4 and IPv6, as with gRPC.
+// Connections have the options that gRPC sets for its own. Errors: those of StartGrpcListener
+// (grpc_listener.h).
 absl::StatusOr<TcpListener> ListenTcp(const std::string& listen,
                                       const std::vector<uint16_t>& avoided = {});
 
-// How such an error ends where a port is taken; its caller adds which option says the port.
+// End of the error about a port in use; the caller adds which option sets the port.
 inline constexpr absl::string_view kPortTakenHint =
     "; another job or service holds that port: end it, or choose another port";
 

@@ -11,14 +11,14 @@ namespace ddprun::rendezvous {
 // How much of a peer's release an error message quotes.
 inline constexpr size_t kReleaseQuotedMax = 32;
 
-// `text` as valid UTF-8 of at most `bytes_max` bytes. Bytes that are no UTF-8 (The Unicode Standard
-// 15, table 3-7) become U+FFFD, one for each byte: protobuf refuses a message with such a string,
-// and a worker's last words may hold anything. What is too long is cut at a character border and
-// ends in "…". Requires: bytes_max >= 3. Threads: any.
+// `text` as valid UTF-8 of at most `bytes_max` bytes. Each byte that isn't UTF-8 (The Unicode
+// Standard 15, table 3-7) becomes U+FFFD: protobuf refuses a message with such a string, and a
+// worker's last output may have any bytes. A longer text is cut at a character border and ends in
+// "…". Requires: bytes_max >= 3. Threads: any.
 std::string CutText(absl::string_view text, size_t bytes_max);
-// The same, but it is the beginning that is cut off: for the last lines of something.
+// CutText() that drops the beginning; for the last lines of an output.
 std::string CutTextFront(absl::string_view text, size_t bytes_max);
-// The same without a bound.
+// CutText() without a bound.
 std::string ValidUtf8(absl::string_view text);
 
 }  // namespace ddprun::rendezvous

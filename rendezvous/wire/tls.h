@@ -13,27 +13,27 @@
 
 namespace ddprun::rendezvous {
 
-// Mutual TLS (PROTOCOL.md, Security): each side shows a certificate that the other one's CA has
-// signed and that names kTlsName. The files are read again within some seconds after they change;
-// connections that exist go on, new ones have the new certificates. One thread of gRPC's for each
-// set of files, for the life of the process. Threads: any.
+// Mutual TLS (PROTOCOL.md, Security): each side shows a certificate that the other side's CA has
+// signed and that has the name kTlsName. The files are read again within some seconds after they
+// change; existing connections continue, new ones use the new certificates. gRPC has one thread for
+// each set of files, for the life of the process. Threads: any.
 
-// Without files: no TLS.
+// Credentials of a server. Without files: no TLS.
 std::shared_ptr<grpc::ServerCredentials> ServerCredentialsOf(const TlsFiles& tls);
 
-// The same for a channel to `target`, whose arguments get what belongs to it. A unix socket has no
-// TLS: its file says who may use it.
+// Credentials of a channel to `target`; adds the arguments that they need to `arguments`. A unix
+// socket has no TLS: its file mode says which users may use it.
 std::shared_ptr<grpc::ChannelCredentials> ChannelCredentialsOf(const TlsFiles& tls,
                                                                absl::string_view target,
                                                                grpc::ChannelArguments* arguments);
 
-// For a channel to a server that is none of ours, and shows a certificate for its own name.
-// Params: tls: ca "" = whom this machine trusts; certificate and key "" = we show none. Files are
-// read again as above.
+// Credentials of a channel to a foreign server, which shows a certificate for its own name. Params:
+// tls: ca "" = the authorities that this machine trusts; certificate and key "" = we show none.
+// Files are read again as above.
 std::shared_ptr<grpc::ChannelCredentials> ForeignCredentialsOf(const TlsFiles& tls);
 
-// What a server with TLS answers to the first bytes of a connection without it, so that its caller
-// hears why; "" = they may be TLS. `first` has at least one byte.
+// The answer of a server with TLS to the first bytes of a connection without TLS, which says why it
+// is refused; "" = the bytes may be TLS. Requires: `first` has at least one byte.
 std::string AnswerWithoutTls(absl::string_view first);
 
 }  // namespace ddprun::rendezvous

@@ -12,13 +12,13 @@ namespace ddprun::rendezvous {
 // looks at loss and rates, and a field of the core is proved, simulated and fuzzed. If a rule ever
 // looks at them, they belong in the core. Pure; threads: any.
 v1::TrainingStatus ToProto(const TrainingReport& report);
-// Anybody may have sent it: what can't be is left out.
+// Drops impossible values, because any peer may have sent the message.
 TrainingReport FromProto(const v1::TrainingStatus& proto);
 
-// What the workers of a job report of their training; nullopt = none does.
+// The training figures of a job's workers; nullopt = no worker reports any.
 struct JobTraining {
-  std::optional<double> loss;                // the mean of those that report one
-  std::optional<double> samples_per_second;  // of all together
+  std::optional<double> loss;                // the mean of the reported ones
+  std::optional<double> samples_per_second;  // the sum over all workers
 };
 JobTraining TrainingOf(const v1::JobStatus& job);
 

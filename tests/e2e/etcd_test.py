@@ -338,7 +338,7 @@ class Tls(OwnEtcd):
     def test_who_is_no_client_hears_why(self):
         self.start_etcd(members=1, authority=self.old)
         self.give(self.old)
-        self.assert_refused("can't be told from a stranger (TLS: ", *self.conf(ca_cert=self.new.ca))
+        self.assert_refused("can't be authenticated (TLS: ", *self.conf(ca_cert=self.new.ca))
         stranger, key = self.new.sign("stranger")
         for says, changes in (
                 ("does it speak TLS, and want a certificate (--rdzv_conf cert=…,key=…)?", {"cert": "", "key": ""}),

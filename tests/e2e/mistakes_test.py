@@ -137,7 +137,7 @@ class Mistakes(BedTestCase):
         self.bed.wait(lambda: "1 of 2 nodes have joined" in first.text(), "the first node", alive=[first])
         self.check(row, port, first)
         if "token" not in row.typed and "on the same machine" not in row.circumstance:
-            self.bed.wait(lambda: "was refused, and was told: " in first.text(), "the warning", alive=[first])
+            self.bed.wait(lambda: "was refused, with this message: " in first.text(), "the warning", alive=[first])
         self.end(first)
 
 

@@ -38,7 +38,7 @@ namespace ddprun::rendezvous {
 // passes each event on to them, and carries out what they decide. A rule about one part is in that
 // part.
 //
-//              Gate admits nodes to the Roster, whose ProbeClock finds the silent ones
+//              Gate admits nodes to the Roster; the ProbeClock finds the silent ones
 //                 │
 //   forming ──Forming──► running ──(a Trigger)──► closing ──Closing: settle──► forming …
 //                        │ Round, HangInquiry,     │ Round, Preemption           │

@@ -6,7 +6,7 @@
 
 namespace ddprun::rendezvous {
 
-// How a cluster of etcd is reached, and where in it our keys are.
+// How to reach a cluster of etcd, and the place of our keys in it.
 struct EtcdSettings {
   std::vector<std::string> endpoints;  // "host:port", at least one
   std::string prefix = "/ddprun";      // of all keys; without a slash at its end

@@ -13,9 +13,9 @@
 
 namespace ddprun::rendezvous {
 
-// How often strangers are answered: each address kBurst times at once, and once more for each
-// `every` that passes. Addresses for which there is no room share one allowance. Pure; each step is
-// O(log n), and n at most kAddressesMax + 1.
+// Limits how often unauthenticated peers are answered: each address kBurst times at once, and once
+// more for each `every` that passes. Addresses beyond kAddressesMax share one allowance. Pure; each
+// step is O(log n), with n at most kAddressesMax + 1.
 class CallBudget {
  public:
   static constexpr int64_t kBurst = 256;
@@ -25,11 +25,11 @@ class CallBudget {
   // Params: every: positive.
   explicit CallBudget(absl::Duration every = kEvery) : every_(every) {}
 
-  // Somebody calls. False: its address has had its share, and nothing is counted.
-  // Params: address: who shares it shares its allowance; not empty.
+  // A peer calls. Returns false, and counts nothing, if its address has spent its allowance.
+  // Params: address: peers with the same one share an allowance; not empty.
   bool Take(const std::string& address, Instant now);
 
-  // Those whose allowance isn't whole.
+  // The number of addresses that have used a part of their allowance.
   size_t addresses() const { return whole_at_.size(); }
 
   // The first broken invariant; "" = all hold.
@@ -37,11 +37,11 @@ class CallBudget {
 
  private:
   const absl::Duration every_;
-  // When an address' allowance is whole again: after the latest time, else it is forgotten; at most
-  // kBurst * every_ after it. "": what is shared.
+  // When an address' allowance is whole again: after the latest time, and at most kBurst * every_
+  // later; otherwise the address is removed. "" is the shared allowance.
   absl::flat_hash_map<std::string, Instant> whole_at_;
-  std::set<std::pair<Instant, std::string>> next_;  // of whole_at_
-  Instant latest_;                                  // the latest time that was told
+  std::set<std::pair<Instant, std::string>> next_;  // the entries of whole_at_ by time
+  Instant latest_;                                  // the latest `now` of all calls
 };
 
 }  // namespace ddprun::rendezvous

@@ -14,7 +14,7 @@
 
 namespace ddprun::rendezvous {
 
-// What is taken down of a job at one look. `steps.at`: when its nodes told.
+// One reading of a job. `steps.at`: when its nodes reported.
 struct JobReading {
   std::string run_id;
   StepReading steps;
@@ -23,7 +23,8 @@ struct JobReading {
   std::optional<double> gpu_busy;     // 0 to 1, the mean of its GPUs
 };
 
-// The curves of one job: the last ten minutes in full, and all of it in the same number of points.
+// The curves of one job: the last ten minutes in full, and the whole job in the same number of
+// points.
 struct JobCurves {
   static constexpr size_t kPoints = 300;
 
@@ -32,29 +33,25 @@ struct JobCurves {
   CurveSeries whole{CurveSeries::Keeps::kWhole, kPoints};
 };
 
-// Remembers the curves of a service's jobs: 45 KiB for each, and of kJobsMax at most. Jobs that the
-// service has forgotten are forgotten here.
-//
-// Beside the page, not in the service's core: figures decide nothing, and there they would have to
-// be proved, recorded and recovered. A figure of a point is a mean, and one NaN makes it NaN,
-// because a loss that has diverged must not be thinned away.
+// Keeps the curves of a service's jobs: 45 KiB each, for kJobsMax jobs at most. Jobs that the
+// service has forgotten are dropped.
 class CurveBook {
  public:
   static constexpr size_t kJobsMax = 64;
-  // Between two looks that are taken down.
+  // Time between two readings that are kept.
   static constexpr absl::Duration kPeriod = absl::Seconds(2);
   static constexpr absl::Duration kPauseMax = absl::Minutes(1);
-  // Asking for a status takes at most this part of the time.
+  // Asking for a status takes at most 1/kShare of the time.
   static constexpr int kShare = 100;
 
-  // Takes down how far the service's jobs are; what comes sooner than kPeriod is left out.
+  // Adds readings of the service's jobs. Readings that come sooner than kPeriod are left out.
   void Take(Instant now, const std::vector<JobReading>& readings);
 
-  // How long to wait before asking again, when nobody else asks. Params: cost: what the last answer
+  // How long to wait before asking again if no client asks. Params: cost: how long the last answer
   // took.
   static absl::Duration PauseAfter(absl::Duration cost);
 
-  // By run id.
+  // The curves by run id.
   const std::map<std::string, JobCurves>& jobs() const { return jobs_; }
 
  private:

@@ -11,17 +11,17 @@
 
 namespace ddprun::rendezvous {
 
-// What a curve can be of.
+// What a curve can show.
 enum class Figure { kStepRate, kLoss, kSampleRate, kGpuBusy };
 inline constexpr size_t kFigures = 4;
 
-// What a job was doing at one moment. Figures by Figure; nullopt: nobody told of it.
+// The figures of a job at one moment, indexed by Figure; nullopt: not reported.
 struct CurveSample {
   Instant at;
   std::array<std::optional<double>, kFigures> figures = {};
 };
 
-// Some samples in a row.
+// The sum of some consecutive samples.
 struct CurvePoint {
   Instant first;
   Instant last;
@@ -29,15 +29,15 @@ struct CurvePoint {
   std::array<double, kFigures> sums = {};
   std::array<uint32_t, kFigures> counts = {};
 
-  // The mean of those samples that have the figure; nullopt = none has.
+  // The mean of the samples that have the figure; nullopt = none has.
   std::optional<double> Mean(Figure figure) const;
   Instant middle() const;
 };
 
-// A job's curves within so many points, however long it runs. kLatest: the latest samples, one a
-// point. kWhole: all samples; whenever the points are full, each two neighbours become one, and
-// each point from then on takes twice as many samples as before. So between half of the points and
-// all of them are in use, and all but the last cover the same number of samples.
+// A job's curves within a fixed number of points, however long the job runs. kLatest: the latest
+// samples, one for each point. kWhole: all samples; whenever the points are full, each two
+// neighbours are merged, and each later point takes twice as many samples. So between half of the
+// points and all of them are in use, and all but the last cover the same number of samples.
 class CurveSeries {
  public:
   enum class Keeps { kLatest, kWhole };
@@ -45,10 +45,10 @@ class CurveSeries {
   // Requires: points_max is even, and at least 2.
   CurveSeries(Keeps keeps, size_t points_max);
 
-  // Requires: not before the sample before.
+  // Requires: no earlier than the sample before.
   void Add(const CurveSample& sample);
 
-  // Oldest first.
+  // The points, oldest first.
   const std::vector<CurvePoint>& points() const { return points_; }
 
  private:

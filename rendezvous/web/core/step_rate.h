@@ -9,7 +9,7 @@
 
 namespace ddprun::rendezvous {
 
-// How far a job was at one moment.
+// The step of a job at one moment.
 struct StepReading {
   Instant at;
   uint64_t generation = 0;
@@ -17,12 +17,12 @@ struct StepReading {
   absl::Duration step_time;      // of the slowest node; zero = unknown
 };
 
-// Steps a second as they were really taken, so that a save, a wait for data or a hang shows; a
-// median step shows none of them. Where steps last longer than the time between two readings, the
-// rate stays as it was until the next step is overdue; then it is 0.
+// Steps a second as they were really done, so that a save, a wait for data or a hang shows; a
+// median step shows none of them. If steps last longer than the time between two readings, the rate
+// stays until the next step is overdue; then it is 0.
 class StepRate {
  public:
-  // The rate by now; nullopt = unknown: no marks, or the first reading of a generation.
+  // The rate at this reading; nullopt = unknown: no marks, or the first reading of a generation.
   // Requires: readings in the order of their time.
   std::optional<double> Take(const StepReading& reading);
 

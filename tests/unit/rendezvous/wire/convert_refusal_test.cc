@@ -84,13 +84,13 @@ AgentRows EnvelopeRows() {
          m->mutable_renewal()->clear_progress();
          for (uint32_t i = 0; i <= kWorkersPerNodeMax; ++i) m->mutable_renewal()->add_progress(1);
        },
-       kMalformed, "renewal.progress: tells of 4097 workers, a node has at most 4096"},
+       kMalformed, "renewal.progress: reports 4097 workers, a node has at most 4096"},
       {kRenewal, [](M* m) { m->mutable_renewal()->mutable_time()->set_last_us(UINT64_MAX); },
        kMalformed, "renewal.time.last_us: 18446744073709551615 is above 2^56"},
       {kRenewal, [](M* m) { m->mutable_renewal()->mutable_gpus(0)->set_utilization_percent(101); },
        kMalformed, "renewal.gpus.utilization_percent: 101"},
       {kRenewal, [](M* m) { m->mutable_renewal()->add_gpus()->set_index(3); }, kMalformed,
-       "renewal.gpus: tells of GPU 3 twice"},
+       "renewal.gpus: reports GPU 3 twice"},
       {kRenewal,
        [](M* m) {
          auto* gpus = m->mutable_renewal()->mutable_gpus();
