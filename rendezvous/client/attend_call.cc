@@ -68,7 +68,7 @@ void AttendCall::OnDone(const grpc::Status& status) {
 
 bool AttendCall::Write(const AgentMessage& message, const TrainingReport& training) {
   if (queue_.size() >= kOutgoingMessagesMax) return false;
-  if (over_ || half_close_) return true;  // it would come too late
+  if (over_ || half_close_) return true;  // too late: the call is ending
   v1::AgentMessage proto = ToProto(message);
   if (training != TrainingReport()) {
     *proto.mutable_renewal()->mutable_training() = ToProto(training);
@@ -81,7 +81,7 @@ bool AttendCall::Write(const AgentMessage& message, const TrainingReport& traini
 void AttendCall::Written(bool ok) {
   writing_ = false;
   queue_.pop_front();
-  if (!ok) queue_.clear();  // nobody is there any more; OnDone says why
+  if (!ok) queue_.clear();  // the service is gone; OnDone says why
   Advance();
 }
 

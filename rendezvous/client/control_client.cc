@@ -23,7 +23,8 @@ void SetTimeout(absl::Duration timeout, grpc::ClientContext* context) {
                    gpr_time_from_millis(absl::ToInt64Milliseconds(timeout), GPR_TIMESPAN)));
 }
 
-// `timeout` is for the answer, which a slow machine gives late: not shorter for the connection.
+// One attempt to connect may take all of `timeout`, because a slow machine answers late; never less
+// than the default.
 std::shared_ptr<grpc::Channel> Connect(const std::string& target, const TlsFiles& tls,
                                        absl::Duration timeout) {
   GrpcLimits limits;

@@ -14,7 +14,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// What gRPC 1.51 says of a peer that speaks something else.
+// gRPC 1.51's texts for a peer that doesn't speak HTTP/2.
 bool IsForeign(const absl::Status& status) {
   for (const absl::string_view sign :
        {"http1.x server", "http2 header with status", "Failed parsing HTTP/2"}) {
@@ -23,14 +23,14 @@ bool IsForeign(const absl::Status& status) {
   return absl::IsUnimplemented(status);
 }
 
-// A connect that was given up. The kernel says ECONNRESET of a socket that is shut down while it
-// connects; gRPC says so when its own word about that comes second. A peer that resets a connection
-// before there is one refuses it (ECONNREFUSED).
+// The text of a connect that gRPC gave up. The kernel reports ECONNRESET for a socket that is shut
+// down while it connects, and gRPC may report that instead of its own reason. A peer that resets a
+// connection before it is established refuses it (ECONNREFUSED).
 constexpr char kNothingComesBack[] =
     "nothing comes back: the way there or back is cut, a firewall drops packets, or the machine is "
     "down";
 
-// What gRPC says when this process has no descriptor for another socket.
+// gRPC's text when this process has no descriptor for another socket.
 constexpr char kNoDescriptor[] = "Too many open files";
 
 constexpr char kClosedHint[] =
@@ -57,7 +57,8 @@ bool IsTlsTrouble(const absl::Status& status) {
 std::string BareReason(absl::string_view text, absl::string_view closed_hint) {
   static constexpr absl::string_view kMark = "last error: ";
   const size_t mark = text.rfind(kMark);
-  // Before there was a connection: of one that ends later nobody asks why.
+  // Only texts with kMark get the hint: they are about a connection that closed before it could be
+  // used, not about one that ended later.
   std::string hint;
   if (mark != absl::string_view::npos) {
     text.remove_prefix(mark + kMark.size());
@@ -93,7 +94,7 @@ absl::Status DescribeFailure(const std::string& target, const grpc::Status& stat
   if (IsTlsTrouble(plain)) {
     return absl::UnauthenticatedError(TlsTrouble(target, plain.message()));
   }
-  // What our own front door answers to callers without TLS is HTTP/1, which gRPC names, not quotes.
+  // Our FrontDoor answers callers without TLS in HTTP/1, which gRPC reports without a quote.
   if (absl::StrContains(plain.message(), "http1.x server")) {
     return absl::UnimplementedError(
         absl::StrCat(target,

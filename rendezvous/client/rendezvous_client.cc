@@ -20,11 +20,11 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// How long a try may take until the owner hears of it. It grows with each try in a row, because a
-// name server that hangs or a network that loses packets may need more.
+// How long a try may take until the owner learns of it. The time grows with each try in a row,
+// because a name server that hangs or a network that loses packets may need more.
 constexpr absl::Duration kOpenTimeoutMin = absl::Milliseconds(1800);
 constexpr absl::Duration kOpenTimeoutMax = absl::Seconds(8);
-// How long the service may take to end a stream whose other side is closed.
+// How long the service may take to end a stream after this side has closed.
 constexpr absl::Duration kFinishTimeout = absl::Seconds(2);
 
 class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
@@ -43,7 +43,7 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   void OnCallDone(AttendCall* call, const grpc::Status& status) override;
 
  private:
-  // Breaks the stream off where too much waits: `taken` is false.
+  // Breaks the stream off if too many messages wait (`taken` is false).
   bool Taken(bool taken);
   void Try();
   void OnLocated(absl::StatusOr<std::string> target);
@@ -54,7 +54,7 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   void OnLease(absl::Duration lease);
 
   EventLoop* const loop_;
-  ClientOptions options_;  // the target changes where there is a locator
+  ClientOptions options_;  // the target changes if there is a locator
   const Callbacks callbacks_;
   const std::shared_ptr<grpc::Channel> fixed_channel_;
   const std::shared_ptr<LoopInbox> inbox_;
@@ -63,7 +63,7 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   bool open_ = false;
   bool heard_ = false;   // on this stream
   bool joined_ = false;  // on some stream
-  bool failed_ = false;  // the last try with a locator has not come to a stream
+  bool failed_ = false;  // the last try with a locator opened no stream
   bool finishing_ = false;
   // Why this client broke the call off; nullopt = the call's own status says why it ended.
   struct Own {
@@ -72,7 +72,7 @@ class ClientImpl final : public RendezvousClient, public AttendCall::Owner {
   };
   std::optional<Own> own_reason_;
   AgentMessage header_;         // of the last Join
-  absl::Duration lease_;        // that it asked for
+  absl::Duration lease_;        // of that Join
   uint64_t heartbeat_key_ = 0;  // of the stream; 0 = it has none
   std::vector<std::unique_ptr<HeartbeatPath>> heartbeats_;
   absl::Duration open_timeout_ = kOpenTimeoutMin;
@@ -206,8 +206,8 @@ void ClientImpl::OnCallDone(AttendCall* /*call*/, const grpc::Status& status) {
   absl::Status why = own_reason_.has_value() && !status.ok()
                          ? own_reason_->why
                          : DescribeFailure(options_.target, status);
-  // An agent that was here before may meet the moment in which certificates are exchanged, or one
-  // in which its descriptors are in use.
+  // An agent that was connected before may try again while certificates are exchanged, or while its
+  // descriptors are in use.
   const bool renews =
       joined_ && ((!heard_ && absl::IsUnauthenticated(why)) || LacksDescriptors(why));
   const bool retry = !finishing_ && (own_reason_.has_value() ? own_reason_->retry
@@ -242,7 +242,7 @@ bool ClientImpl::Send(const AgentMessage& message) {
   if (std::holds_alternative<Join>(message.body)) {
     header_ = message;
     lease_ = std::get<Join>(message.body).job.lease;
-    header_.body = Renewal();  // without the token and all the rest
+    header_.body = Renewal();  // drops the Join with its token
   }
   return Taken(call_->Write(message));
 }

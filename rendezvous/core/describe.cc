@@ -18,15 +18,16 @@ namespace {
 constexpr size_t kNamesListedMax = 3;
 constexpr size_t kMessageShownMax = 200;
 
-// What a worker left behind about its end, in one line: its message, the error among its last
-// words, or else what the machine knows (a full file system, the out-of-memory killer). "" =
-// nothing is known.
+// What is known about a worker's end, in one line: its message, the error in its last output, or
+// else a fact about the machine (a full file system, the out-of-memory killer). "" = nothing is
+// known.
 std::string CauseLine(const WorkerFailure& failure) {
   if (!failure.message.empty()) {
     return Bounded(failure.message.substr(0, failure.message.find('\n')), kMessageShownMax);
   }
-  // A signal ends a program without a word of its own, and what it wrote before (an exception that
-  // it caught) needn't be why; only abort(3) follows what C++ says of an exception nobody caught.
+  // A program that a signal ends prints no reason, and its earlier output (an exception that it
+  // caught) may be about something else. Only abort(3) follows the text of an uncaught C++
+  // exception.
   const std::string line = ErrorLine(failure.stderr_tail);
   const bool says_why =
       failure.signal == 0 || (failure.signal == SIGABRT && absl::StartsWith(line, "what():"));

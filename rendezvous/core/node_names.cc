@@ -12,7 +12,7 @@ namespace {
 
 constexpr size_t kNamesShownMax = 8;
 
-// "a (host0), b (host1), …", or what there is instead.
+// "a (host0), b (host1), …", or a text that there are none.
 template <typename Nodes, typename Name>
 std::string NamesText(const Nodes& nodes, Name name) {
   std::vector<std::string> names;

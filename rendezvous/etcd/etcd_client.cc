@@ -27,10 +27,10 @@ namespace {
 
 namespace pb = etcdserverpb;
 
-// Between two rounds through all members.
+// Pause between two rounds through all members.
 constexpr absl::Duration kPause = absl::Milliseconds(50);
-// etcd ends connections that are pinged more often than every 5 s, so we don't at all: what a
-// silent member costs is bounded by the timeout of each try.
+// No keepalive: etcd ends connections that are pinged more often than every 5 s. The timeout of
+// each try bounds what a silent member costs.
 constexpr int kBackoffMs = 100;
 
 std::shared_ptr<grpc::Channel> Connected(const std::string& endpoint,
@@ -47,7 +47,7 @@ std::shared_ptr<grpc::Channel> Connected(const std::string& endpoint,
   return grpc::CreateCustomChannel(endpoint, how, arguments);
 }
 
-// What can't be read at the beginning is a mistake; what can't be later is perhaps being exchanged.
+// A file that can't be read at the start is a mistake; later it may just be being replaced.
 absl::Status CheckPem(const std::string& file) {
   if (file.empty()) return absl::OkStatus();
   std::ifstream stream(file, std::ios::binary);
@@ -59,7 +59,7 @@ absl::Status CheckPem(const std::string& file) {
   return absl::OkStatus();
 }
 
-// A member was not reached, or not in time.
+// Whether the member wasn't reached, or not in time.
 bool IsOfConnection(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
          absl::IsCancelled(status);
@@ -116,7 +116,7 @@ void Prepare(grpc::ClientContext& context, const std::string& token, absl::Durat
 template <typename Request, typename Reply>
 class EtcdClient::Unary final : public Operation {
  public:
-  // Has a stub made from the channel call the method.
+  // Makes a stub from the channel and calls the method.
   using Method = std::function<void(const std::shared_ptr<grpc::Channel>&, grpc::ClientContext*,
                                     const Request*, Reply*, std::function<void(grpc::Status)>)>;
 
@@ -307,7 +307,7 @@ void EtcdClient::OnTried(uint64_t id, size_t member, const absl::Status& status)
   const auto found = operations_.find(id);
   if (found == operations_.end()) return;
   Operation& operation = *found->second;
-  // A try that ran out of time doesn't say why nobody answers; an earlier one may have.
+  // A try that timed out doesn't say why no member answers; an earlier one may have.
   if (!absl::IsDeadlineExceeded(status)) members_[member].trouble = status;
   if (status.ok()) {
     if (operation.waits) current_ = member;
@@ -316,16 +316,16 @@ void EtcdClient::OnTried(uint64_t id, size_t member, const absl::Status& status)
   const bool of_token =
       absl::IsUnauthenticated(status) && operation.needs_token && !settings_.user.empty();
   if (of_token) {
-    token_.clear();  // it has expired, or the member doesn't know it
+    token_.clear();  // the token has expired, or the member doesn't know it
     if (!std::exchange(operation.authenticated, true)) return Try(id);
-    // Also a fresh one, where tokens last for no longer than a busy machine takes to use it.
+    // A fresh token may fail as well, if tokens live shorter than a busy machine needs to use them.
     if (operation.Left(loop_->Now()) > kPause) return operation.pause->Arm(loop_->Now() + kPause);
   }
   if (!IsOfConnection(status)) return End(id, Explain(status, member));
   const bool in_vain = operation.waits && absl::IsDeadlineExceeded(status);
   if (operation.beside != 0) {
     operation.beside = operation.beside % (members_.size() - 1) + 1;
-  } else if (current_ == member && !in_vain) {  // others may have gone on to another one meanwhile
+  } else if (current_ == member && !in_vain) {  // other calls may have moved on meanwhile
     current_ = (member + 1) % members_.size();
   }
   if (operation.Left(loop_->Now()) <= absl::Milliseconds(1)) {
@@ -366,7 +366,7 @@ absl::Status EtcdClient::Explain(const absl::Status& status, size_t member) cons
                                              BareReason(status.message(), hint)));
 }
 
-// Each call that finds no token asks for one of its own: the last one stays.
+// Each call without a token asks for one of its own; the last one is kept.
 void EtcdClient::Authenticate(uint64_t waiting) {
   pb::AuthenticateRequest request;
   request.set_name(settings_.user);
@@ -472,7 +472,8 @@ void EtcdClient::AwaitChange(const std::string& key, int64_t revision, absl::Dur
         [](const auto& channel, auto* context, auto* reactor) {
           pb::Watch::NewStub(channel)->async()->Watch(context, reactor);
         },
-        // One that is refused, or of a revision that etcd has compacted, says: look again.
+        // A canceled watch counts as a change: etcd has refused it, or has compacted the revision,
+        // so the caller reads the key again.
         [](const pb::WatchResponse& reply) { return reply.canceled() || reply.events_size() > 0; },
         [this, ids, beside, done](const absl::StatusOr<pb::WatchResponse>& reply) {
           if (beside != 0 && !reply.ok()) return;  // the first watch reports the error

@@ -12,7 +12,7 @@ namespace {
 
 namespace pb = etcdserverpb;
 
-// Longer than any leadership without an answer of etcd lasts.
+// Longer than a leadership lasts without an answer from etcd.
 constexpr absl::Duration kPatience = absl::Hours(1);
 constexpr absl::Duration kLoadPatience = absl::Seconds(5);
 
@@ -94,7 +94,7 @@ absl::Status EtcdJournal::OnPut(const std::string& value,
     mod_revision_ = reply->header().revision();
     return absl::OkStatus();
   }
-  // Perhaps a try whose answer was lost has done it.
+  // A try with a lost answer may have written it.
   if (reply->responses_size() == 2) {
     const pb::RangeResponse& leader = reply->responses(0).response_range();
     const pb::RangeResponse& record = reply->responses(1).response_range();

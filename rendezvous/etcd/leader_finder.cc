@@ -11,13 +11,13 @@ namespace {
 
 namespace pb = etcdserverpb;
 
-// For one question to etcd; its members may be choosing a leader of their own.
+// Patience with one question to etcd, as its members may be electing a leader of their own.
 constexpr absl::Duration kLookPatience = absl::Milliseconds(1500);
-// How long Locate() waits for a leader that was elected to serve.
+// How long Locate() waits for an elected leader to serve.
 constexpr absl::Duration kServesWithin = absl::Seconds(5);
 // How long a leader that doesn't answer is left alone.
 constexpr absl::Duration kAgain = absl::Milliseconds(500);
-// How long one watch of a leader that serves lasts: a member of etcd that hangs is left after it.
+// How long one watch of a serving leader lasts: after it, a member of etcd that hangs is left.
 constexpr absl::Duration kWatch = absl::Minutes(1);
 // Candidates stand one after the other within this time, so that few of many nodes ask for a lease
 // that they don't need.
@@ -51,7 +51,7 @@ LeaderFinder::LeaderFinder(EventLoop* loop, std::unique_ptr<EtcdClient> client, 
 
 LeaderFinder::~LeaderFinder() = default;
 
-// What is done with an answer of etcd, unless something else is wanted since.
+// Handles an answer of etcd, unless a newer call has replaced this one.
 template <typename Reply, typename Handler>
 EtcdClient::Done<Reply> LeaderFinder::Step(Handler handler) {
   return [this, round = round_, handler](const absl::StatusOr<Reply>& reply) {
@@ -88,7 +88,7 @@ void LeaderFinder::OnLooked(const absl::StatusOr<pb::RangeResponse>& reply) {
                        std::min(kAgain, std::max(stands_from_ - now, absl::Milliseconds(10))));
   }
   on_due_ = [this] { Stand(); };
-  // Where the service alone has hung, its own node goes first: it knows that it lives.
+  // If only the service hangs, its own node stands first, because it is known to live.
   const int64_t turn_us =
       kStandWithinUs / 4 +
       static_cast<int64_t>(RandomNumber() % static_cast<uint64_t>(kStandWithinUs));
@@ -121,7 +121,7 @@ void LeaderFinder::AwaitChange(int64_t revision, absl::Duration patience) {
                        });
 }
 
-// While somebody is there: a service that hangs keeps its connections.
+// Called while there is a leader, because a service that hangs keeps its connections.
 void LeaderFinder::Watch(const Leader& leader) {
   watched_ = leader.mod_revision;
   client_->AwaitChange(keys_.leader, leader.mod_revision, kWatch,
@@ -140,7 +140,7 @@ void LeaderFinder::OnWatched(const absl::StatusOr<pb::RangeResponse>& reply) {
   if (moved_) std::exchange(moved_, nullptr)();
 }
 
-// Our own service has lost the job.
+// This node's own service has lost the job.
 void LeaderFinder::Supersede() {
   if (!std::exchange(leads_, false)) return;
   standing_.reset();
@@ -164,7 +164,7 @@ void LeaderFinder::Supersede() {
 //
 // The claim compares the two in one transaction, and removes the key: nodes of the new run are not
 // late for the old one at a takeover. To shorten the wait of a node in the second row would refuse
-// a new run whose other nodes take long to start; a message costs nobody anything.
+// a new run whose other nodes take long to start; a message does no harm.
 
 void LeaderFinder::Stand() {
   const auto lease = static_cast<int64_t>(RandomNumber() >> 1U | 1U);
@@ -205,8 +205,8 @@ void LeaderFinder::OnClaimed(const absl::StatusOr<pb::TxnResponse>& reply) {
   const pb::RangeResponse ended =
       answered ? reply->responses(1).response_range() : pb::RangeResponse();
   if (!reply->succeeded() || !answered) {
-    // Somebody was first; or we were, by a try whose answer was lost: then its lease ends, and with
-    // it the key.
+    // Another node was first; or this one was, by a try with a lost answer: then its lease ends,
+    // and with it the key.
     client_->Revoke(standing_->lease, kLookPatience, [](const auto& /*reply*/) {});
     standing_.reset();
     const bool nobody_leads = answered && reply->responses(0).response_range().kvs().empty();

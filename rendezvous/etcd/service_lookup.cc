@@ -79,8 +79,8 @@ void ServiceLookup::AwaitChange(int64_t revision, absl::Duration patience) {
   RunUntilDone();
 }
 
-// Between two leaders the key is missing, but the record is there. A leader that was elected has no
-// address until it serves; one that was lost keeps its key until its lease is over.
+// Between two leaders the key is missing, but the record exists. An elected leader has no address
+// until it serves; a lost one keeps its key until its lease is over.
 absl::StatusOr<Leader> ServiceLookup::Find(int64_t former, absl::Duration patience) {
   const Instant began = loop_->Now();
   const Instant until = began + patience;

@@ -22,7 +22,7 @@ absl::StatusOr<KeptJob> ReadStoredRecord(const std::string& value, const std::st
   absl::StatusOr<JobRecord> record = FromProto(stored.record());
   if (!record.ok()) return record.status();
   const bool same_boot = !boot.empty() && stored.boot_id() == boot;
-  // Anybody with the key can have written any time.
+  // The time comes from etcd, where other programs may have written any value.
   const bool is_past = stored.made_ns() >= 0 && stored.made_ns() <= now.nanoseconds();
   return KeptJob{.run_id = run_id,
                  .record = *std::move(record),

@@ -17,10 +17,10 @@ struct JournalWriter::Shared {
   std::unique_ptr<JournalFile> file;  // the thread's
   std::function<void(uint64_t, absl::Status)> answer;
 
-  std::mutex mutex;  // guards what follows
+  std::mutex mutex;  // guards the fields below
   std::condition_variable changed;
   std::deque<std::function<void()>> tasks;
-  bool ending = false;  // nothing comes any more
+  bool ending = false;  // no further task comes
   bool idle = false;    // the thread has ended
 };
 
@@ -48,7 +48,7 @@ void JournalWriter::Work(Shared* shared) {
     lock.lock();
   }
   lock.unlock();
-  shared->file.reset();  // takes its time, too
+  shared->file.reset();  // closing may wait for the disk, too
   lock.lock();
   shared->idle = true;
   shared->changed.notify_all();
@@ -81,7 +81,7 @@ void JournalWriter::Retract(uint64_t number, std::string run_id) {
   Call([shared = shared_.get(), number, run_id = std::move(run_id)] {
     JournalFile& file = *shared->file;
     const absl::Status dropped = file.Drop(run_id);
-    // Another service's file by now is not ours to remove.
+    // A journal that another service has taken over isn't ours to remove.
     const bool settled = dropped.ok() || absl::IsAborted(dropped);
     shared->answer(number, settled ? dropped : JournalFile::Remove(file.path()));
   });

@@ -116,7 +116,7 @@ FormingRecord::Cause ReadCause(RecordReader* in, int cause) {
   }
 }
 
-// Before the first generation nothing is remembered of one.
+// Before the first generation there is no last one to remember.
 void CheckFirst(RecordReader* in, const v1::FormingRecord& proto) {
   in->checker().Require(proto.pause_ns() == 0, "forming.pause_ns",
                         absl::StrCat(proto.pause_ns(), " is a pause before the first generation"));
@@ -184,7 +184,7 @@ BlameRecord ReadBlame(RecordReader* in, const std::string& field, const v1::Blam
 std::vector<BlameRecord> ReadAllBlame(RecordReader* in, const v1::JobRecord& proto,
                                       uint32_t quarantine_after) {
   std::vector<BlameRecord> all;
-  // As many as failures count: at most one for each restart.
+  // The list has no bound of its own: at most one failure counts for each restart.
   absl::flat_hash_set<std::string> seen;
   for (const v1::BlameRecord& blame : proto.blame()) {
     if (!in->ok()) break;
@@ -253,7 +253,7 @@ GenerationSummary ReadGeneration(RecordReader* in, const std::string& field,
   return summary;
 }
 
-// The numbers go up to the job's without a gap; only the live one has not ended.
+// The numbers are contiguous up to the job's generation; all but the live one have ended.
 std::vector<GenerationSummary> ReadGenerations(RecordReader* in, const v1::JobRecord& proto) {
   std::vector<GenerationSummary> all;
   const int count = proto.generations_size();

@@ -75,7 +75,7 @@ void SqliteJournal::Write(const std::string& run_id, JobRecord record,
                         .made = waiting_[number].since});
 }
 
-// Returns the number under which the answer comes.
+// Returns the number of the answer.
 uint64_t SqliteJournal::Await(bool retracts, std::function<void(absl::Status)> done) {
   used_ = true;
   const uint64_t number = next_number_++;
@@ -96,7 +96,7 @@ void SqliteJournal::Retract(const std::string& run_id, std::function<void(absl::
   hangs_ ? RemoveAside(number) : writer_->Retract(number, run_id);
 }
 
-// The writer may never come back. What it writes into a file without a name nobody finds.
+// The writer's thread may hang for ever. What it writes into an unlinked file is never read.
 void SqliteJournal::RemoveAside(uint64_t number) {
   absl::StatusOr<std::thread> thread =
       StartThread("the end of the journal", [this, number, path = path_, inbox = inbox_] {
@@ -109,7 +109,7 @@ void SqliteJournal::RemoveAside(uint64_t number) {
 
 void SqliteJournal::OnAnswer(uint64_t number, const absl::Status& status) {
   const auto found = waiting_.find(number);
-  if (found == waiting_.end()) return;  // it came too late
+  if (found == waiting_.end()) return;  // answered by a timeout before
   if (absl::IsAborted(status)) return YieldTo(status);
   if (!status.ok() && !found->second.retracts) return Break(status);
   const Waiting answered = std::move(found->second);
@@ -118,7 +118,7 @@ void SqliteJournal::OnAnswer(uint64_t number, const absl::Status& status) {
   answered.done(status);
 }
 
-// Nothing of what waits was decided: the other service may not have read it.
+// Drops the waiting calls without an answer: the other service may not have read their records.
 void SqliteJournal::YieldTo(const absl::Status& other) {
   taken_over_ = true;
   patience_.Disarm();

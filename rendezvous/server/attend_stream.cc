@@ -39,11 +39,11 @@ AttendStream* AttendStream::Create(EventLoop* loop, Owner* owner, std::shared_pt
   if (const absl::Status status = registry->Add(OpenStream::Kind::kAgent, stream,
                                                 CallerOf(stream->peer_, /*trusted=*/false));
       !status.ok()) {
-    stream->ended_ = true;  // the loop never hears of it, nor of its end
+    stream->ended_ = true;  // the loop never learns of the stream, nor of its end
     stream->Finish(ToGrpcStatus(status));
     return stream.get();
   }
-  // At once, so that the agent knows that its stream is up before it says anything.
+  // Sent at once, so that the agent learns that its stream is open before it sends anything.
   stream->StartSendInitialMetadata();
   stream->Post(&AttendStream::Open);
   return stream.get();
@@ -104,7 +104,7 @@ void AttendStream::ReadNext() {
 bool AttendStream::Send(const ServiceMessage& message) { return Send(ToBytes(ToProto(message))); }
 
 bool AttendStream::Send(grpc::ByteBuffer bytes) {
-  if (closing()) return true;  // it would come too late
+  if (closing()) return true;  // too late: the stream is ending
   const size_t size = bytes.Length();
   if (queue_.size() >= limits_.queued_messages || queued_bytes_ + size > limits_.queued_bytes)
     return false;
@@ -145,7 +145,7 @@ void AttendStream::Close(const absl::Status& status, bool flush) {
   Advance();
 }
 
-// Starts the next write, or the end when nothing is left to write.
+// Starts the next write, or ends the stream if nothing is left to write.
 void AttendStream::Advance() {
   if (writing_ || finished_) return;
   if (!queue_.empty()) {
@@ -177,7 +177,7 @@ void AttendStream::OnTimeout() {
     if (!heard_) owner_->OnStreamSilent(this);
     return;
   }
-  // The peer takes nothing, so it would not hear the status either.
+  // The peer reads nothing, so it wouldn't get the status either.
   context_->TryCancel();
   FinishNow(*final_status_);
 }

@@ -44,7 +44,7 @@ bool CallRegistry::Charge(const Caller& caller) {
   return budget_.Take(caller.address, MonotonicNow());
 }
 
-// All of these are worth another try: an agent must not end for a flood of others.
+// All of these statuses are worth another try: an agent must not end because other peers flood.
 absl::Status CallRegistry::Admit(const Tally& tally, const Caller& caller, bool* flood) const {
   if (closed_) return absl::UnavailableError("the rendezvous service is ending");
   if (tally.open >= tally.most) {

@@ -19,7 +19,7 @@
 #include "rendezvous/wire/status_pages.h"
 #include "rendezvous/wire/training.h"
 
-// What people ask of the service.
+// The calls of `ddprun status`, `stop`, `drain` and `events`.
 namespace ddprun::rendezvous {
 namespace {
 
@@ -33,7 +33,7 @@ absl::Duration ThreadTime() {
   return absl::DurationFromTimespec(time);
 }
 
-// What becomes of the job without the node, for people.
+// The consequences for the job without the node, for people.
 std::string DrainText(const JobView& view, const NodeView& node) {
   uint32_t left = 0;
   for (const NodeView& other : view.nodes) {
@@ -171,7 +171,8 @@ absl::Status ServerImpl::CheckControl(const std::string& what, const std::string
   return absl::OkStatus();
 }
 
-// "" = the only one. Errors: NOT_FOUND; INVALID_ARGUMENT: it isn't the only one.
+// The job called `run_id`; "" = the only one. Errors: NOT_FOUND. INVALID_ARGUMENT: "", and there
+// are several.
 absl::StatusOr<JobShell*> ServerImpl::JobOf(const std::string& run_id) const {
   if (run_id.empty() && jobs_.size() > 1) {
     return absl::InvalidArgumentError(
@@ -182,7 +183,7 @@ absl::StatusOr<JobShell*> ServerImpl::JobOf(const std::string& run_id) const {
   return found->second.get();
 }
 
-// The same, of those that haven't ended.
+// JobOf() among the jobs that haven't ended.
 absl::StatusOr<JobShell*> ServerImpl::LiveJob(const std::string& run_id) const {
   DDPRUN_ASSIGN_OR_RETURN(JobShell * job, JobOf(run_id));
   if (job->ended()) return NoSuchJob(run_id);

@@ -8,7 +8,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// A verdict has two forms, which take turns; what is older was sent to all.
+// A verdict has two forms, sent by turns; older messages were sent to all.
 constexpr size_t kRememberedMax = 4;
 
 }  // namespace
@@ -20,7 +20,7 @@ grpc::ByteBuffer EncodedMessages::Encode(const SharedMessage& message) {
   }
   ++count_;
   grpc::ByteBuffer bytes = ToBytes(ToProto(*message));
-  if (message.use_count() == 1) return bytes;  // nobody else is told
+  if (message.use_count() == 1) return bytes;  // no other stream gets it
   if (entries_.size() == kRememberedMax) entries_.pop_front();
   entries_.push_back({.message = message, .bytes = bytes});
   return bytes;

@@ -11,7 +11,7 @@ namespace {
 namespace pb = etcdserverpb;
 
 constexpr absl::Duration kPatience = absl::Seconds(2);
-// How long late nodes hear that the job has ended: the default of the join timeout, after which a
+// How long late nodes learn that the job has ended: the default of the join timeout, after which a
 // node that reached etcd but no service has given up.
 constexpr absl::Duration kEndedIsKnown = absl::Minutes(10);
 
@@ -45,7 +45,7 @@ absl::StatusOr<std::unique_ptr<EtcdSeat>> EtcdSeat::Take(
   return seat;
 }
 
-// Runs the loop until what was begun is done, or the leadership lost.
+// Runs the loop until `begin` has called back, or the leadership is lost.
 absl::Status EtcdSeat::Await(const std::function<void(std::function<void(absl::Status)>)>& begin) {
   if (!lost_.ok()) return lost_;
   auto result = std::make_shared<std::optional<absl::Status>>();
@@ -103,7 +103,7 @@ void EtcdSeat::Leave(bool node_lives, const std::string& ended) {
                        Resign(std::move(resignation), done);
                      });
     });
-  }).IgnoreError();  // its lease ends by itself then
+  }).IgnoreError();  // if this fails, the lease expires on its own
 }
 
 }  // namespace ddprun::rendezvous

@@ -9,7 +9,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// What goes into one message, beyond its first event.
+// Bytes of a message beyond its first event.
 constexpr size_t kBatchBytes = 64U << 10;
 
 void Write(const EventRing::Entry& entry, v1::JobEvent* proto) {
@@ -34,7 +34,7 @@ EventWatch* EventWatch::Create(Owner* owner, std::shared_ptr<LoopInbox> inbox,
   absl::Status status = watch->registry_->Add(Kind::kWatch, watch, caller);
   if (status.ok() && !watch->registry_->Charge(caller)) status = TooManyCalls();
   if (!status.ok()) {
-    watch->finished_ = true;  // the loop never hears of it, nor ends it when its caller goes
+    watch->finished_ = true;  // the loop never learns of the watch, and doesn't end it
     watch->Finish(ToGrpcStatus(status));
     return watch.get();
   }
@@ -76,7 +76,7 @@ void EventWatch::Begin(const std::string& run_id, std::shared_ptr<EventRing> rin
   Advance();
 }
 
-// Fills the message with what is there beyond the last one. False: nothing is.
+// Fills the message with the events after the last one sent. Returns false if there are none.
 bool EventWatch::Collect() {
   message_.clear_events();
   size_t bytes = 0;
@@ -102,7 +102,7 @@ void EventWatch::Advance() {
 void EventWatch::FinishNow(const absl::Status& status) {
   if (std::exchange(finished_, true)) return;
   if (ring_ != nullptr) ring_->Unsubscribe(subscription_);
-  // At the end of the server: what came since the last write goes with the status.
+  // At the end of the server, events since the last write go with the status.
   if (ring_ != nullptr && !writing_ && !absl::IsCancelled(status) && Collect()) {
     return StartWriteAndFinish(&message_, grpc::WriteOptions(), ToGrpcStatus(status));
   }

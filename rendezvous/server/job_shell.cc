@@ -142,7 +142,7 @@ void JobShell::Do(const Ended& effect) {
   host_->OnJobEnded(this, effect.outcome);
 }
 
-// Where all the job's time went (docs/GOODPUT.md).
+// Logs how the job's time was spent (docs/GOODPUT.md).
 void JobShell::WriteLedger() {
   const TimeSpent spent = machine_.View(loop_->Now()).spent;
   Note note{.event = "ledger",

@@ -28,7 +28,7 @@ Term DrawTerm() {
   return Term(number);
 }
 
-// Agents of the only job that another service had know its term.
+// The term that agents of the only job know from a former service.
 Term TermOf(const ServerOptions& options) {
   for (const KeptJob& kept : options.kept) {
     if (kept.run_id == options.only_run_id) return kept.record.term;
@@ -77,7 +77,7 @@ absl::Status ServerImpl::Listen() {
   } else {
     DDPRUN_RETURN_IF_ERROR(ListenOnTcp());
   }
-  RecoverJobs();  // on the loop, as all that comes in: nobody was heard yet
+  RecoverJobs();  // on the loop, so before any message is handled
   events_->Write(loop_->Now(), "service_listening",
                  {{"listen", options_.listen}, {"port", port_}, {"term", term_.value()}});
   Log(LogLevel::kInfo, absl::StrCat("service_listening listen=", options_.listen, " port=", port_,
@@ -123,7 +123,7 @@ std::shared_ptr<grpc::Channel> ServerImpl::InProcessChannel() {
 void ServerImpl::Shutdown() {
   DDPRUN_CHECK(loop_->OnLoop(), "Shutdown() is for the loop");
   if (server_ == nullptr) return;
-  // From here on nothing is posted that would be run; what was posted is dropped.
+  // From here on no posted call runs; waiting ones are dropped.
   inbox_->Close();
   door_.reset();
   const absl::Status ending = absl::UnavailableError("the rendezvous service is ending");
@@ -199,7 +199,7 @@ void ServerImpl::RefuseFirst(StreamEntry& entry, const std::string& kind,
   if (registry_->Charge(CallerOf(entry.stream->peer(), /*trusted=*/false))) {
     return Refuse(entry, kind, status);
   }
-  // Not for good: an agent may share the address.
+  // UNAVAILABLE, which agents retry, because an agent may share the address.
   Refuse(entry, "too_many_calls", absl::UnavailableError(TooManyCalls().message()));
 }
 
@@ -241,7 +241,7 @@ void ServerImpl::NotifyWhenIdle(std::function<void()> on_idle) {
   });
 }
 
-// Each stream that a job knows of is reported closed once.
+// Reports each stream of a job as closed, once.
 void ServerImpl::NotifyJobClosed(StreamEntry& entry, bool finished) {
   if (entry.job == nullptr || std::exchange(entry.told_job, true)) return;
   EndHeartbeats(entry);

@@ -27,16 +27,16 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// How long a journal is waited for that a machine holds which may be gone. A server of NFS knows
-// after its lease, 90 s where nobody has set another (nfsd(7)).
+// How long to wait for a journal that a machine holds which may be gone. An NFS server notices that
+// after its lease, 90 s by default (nfsd(7)).
 constexpr absl::Duration kTakeoverWait = absl::Seconds(120);
 constexpr absl::Duration kTakeoverPause = absl::Milliseconds(200);
-// The same of a process on this machine: a service whose agent was killed ends at once, but on a
-// busy machine the agent that is started in its place may be sooner.
+// The same for a process on this machine: a service ends at once with its agent, but on a busy
+// machine the next agent may be faster.
 constexpr absl::Duration kHolderEnds = absl::Seconds(5);
 constexpr absl::Duration kHolderPause = absl::Milliseconds(20);
 
-// A line of ServeConfig.ready_fd.
+// Writes a line to ServeConfig.ready_fd.
 void NotifyAgent(const ServeConfig& config, absl::string_view word, absl::string_view text) {
   const std::string line = absl::StrCat(word, " ", absl::StrReplaceAll(text, {{"\n", " "}}), "\n");
   WriteAll(config.ready_fd, line).IgnoreError();  // an agent that is gone is seen by life_fd
@@ -58,7 +58,7 @@ void NotifyReady(const ServeConfig& config, const absl::StatusOr<int>& port, int
   }
 }
 
-// Ends the loop when the agent's end of the pipe closes. What else comes in is not for us.
+// Ends the loop when the agent's end of the pipe closes. Data in the pipe is ignored.
 std::unique_ptr<FdWatch> WatchLife(EventLoop* loop, int life_fd, bool* agent_gone) {
   return std::make_unique<FdWatch>(loop, life_fd, [loop, life_fd, agent_gone] {
     char bytes[64];
@@ -84,7 +84,7 @@ void WarnIfOpen(const ServeConfig& config) {
                    " can join jobs there and read their status: give --token_file or --tls_dir"));
 }
 
-// A job doesn't fail for want of a page to watch it on.
+// A job doesn't fail because its status page can't be shown.
 std::unique_ptr<WebServer> ShowStatusPage(const ServeConfig& config, EventLog& events, Instant now,
                                           RendezvousServer& server) {
   if (config.status_page.empty()) return nullptr;
@@ -100,7 +100,7 @@ std::unique_ptr<WebServer> ShowStatusPage(const ServeConfig& config, EventLog& e
   return *std::move(page);
 }
 
-// Lets some time pass. False: the agent is gone meanwhile.
+// Waits for `time`. Returns false if the agent goes meanwhile.
 bool Wait(EventLoop* loop, const ServeConfig& config, absl::Duration time) {
   bool agent_gone = false;
   std::unique_ptr<FdWatch> life;
@@ -158,9 +158,9 @@ absl::StatusOr<std::vector<KeptJob>> LoadJobs(const ServeConfig& config, SqliteJ
   return std::move(loaded.jobs);
 }
 
-// What a former service has left in the folder, and where this one leaves it. Without the folder
-// that the user named nothing is served, nor without what a job that goes on is to be taken up
-// from; for want of another one no job fails.
+// Opens the journal for the records of a former service and of this one. If the user named the
+// folder, or a job is to be resumed from it, an error ends the service; otherwise jobs run without
+// a journal.
 absl::Status OpenJournal(const ServeConfig& config, EventLoop* loop, EtcdSeat* seat,
                          std::function<void(absl::Status)> on_lost, ServerOptions& options) {
   if (seat != nullptr) {
@@ -188,7 +188,7 @@ absl::Status OpenJournal(const ServeConfig& config, EventLoop* loop, EtcdSeat* s
   return absl::OkStatus();
 }
 
-// `on_lost`: the leadership is over.
+// Params: on_lost: called when the leadership is over.
 absl::Status TakeSeat(const ServeConfig& config, EventLoop* loop,
                       std::function<void(absl::Status)> on_lost, std::unique_ptr<EtcdSeat>& seat) {
   if (!config.etcd.has_value()) return absl::OkStatus();

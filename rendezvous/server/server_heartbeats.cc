@@ -5,12 +5,12 @@
 #include "rendezvous/server/server_impl.h"
 
 // Streams that carry heartbeats beside an agent's stream, over connections of their own: a segment
-// that is lost on one holds up only what comes after it there. The core knows nothing of them: its
-// probes go over all, and a renewal counts from wherever it comes.
+// lost on one delays only that one. The core doesn't know them: its probes go over all, and a
+// renewal counts from any of them.
 namespace ddprun::rendezvous {
 namespace {
 
-// An agent has two at most; more only while broken ones have not been noticed.
+// An agent has two at most, and more only while broken ones haven't been noticed.
 constexpr size_t kHeartbeatsMax = 8;
 
 }  // namespace
@@ -43,7 +43,8 @@ void ServerImpl::OnHeartbeat(StreamEntry& entry, AgentMessage message) {
   owner.job->Step(MessageReceived{.stream = *entry.heartbeat_of, .message = std::move(message)});
 }
 
-// Nobody who comes later is one of them.
+// Ends the heartbeats beside an agent's stream and erases its key, so that no later stream can use
+// it. A heartbeat stream is only removed from its agent's.
 void ServerImpl::EndHeartbeats(StreamEntry& entry) {
   if (entry.heartbeat_of.has_value()) {
     if (const auto owner = streams_.find(*entry.heartbeat_of); owner != streams_.end()) {
@@ -59,7 +60,7 @@ void ServerImpl::EndHeartbeats(StreamEntry& entry) {
   }
 }
 
-// False when too much waits for the agent already.
+// Returns false if too much waits for the agent already.
 bool ServerImpl::Send(StreamEntry& entry, const SharedMessage& message) {
   if (const Welcome* welcome = std::get_if<Welcome>(message.get()); welcome != nullptr) {
     while (entry.heartbeat_key == 0 || heartbeat_keys_.contains(entry.heartbeat_key)) {
@@ -74,7 +75,7 @@ bool ServerImpl::Send(StreamEntry& entry, const SharedMessage& message) {
   const grpc::ByteBuffer bytes = encoded_.Encode(message);
   if (std::holds_alternative<Probe>(*message)) {
     for (const StreamKey key : entry.heartbeats) {
-      // One that is stuck is of no use and takes no more; its end comes by itself.
+      // A stuck stream gets no further probe; its end comes by itself.
       [[maybe_unused]] const bool taken = streams_.at(key).stream->Send(bytes);
     }
   }

@@ -6,14 +6,14 @@
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/server/server_impl.h"
 
-// Which jobs there are.
+// Finds, creates, recovers and forgets jobs.
 namespace ddprun::rendezvous {
 namespace {
 
 // How long the streams of an ended job may take to be done, after the core's own farewell.
 constexpr absl::Duration kLinger = absl::Seconds(1);
 
-// What late nodes hear of a job that has ended.
+// The text about an ended job for late nodes.
 std::string EndText(const JobShell& job) {
   return absl::StrCat("the job '", job.run_id(), "' has ended (", job.View().reason,
                       "); to run it again, start all nodes anew");
@@ -32,10 +32,10 @@ absl::Status ServerImpl::CheckRunId(const std::string& run_id) const {
       "': give all nodes of one job the same --rdzv_id, or this job another port"));
 }
 
-// The job that a Join is for; a new one when it is the first.
+// The job that a Join is for; created by its first Join.
 absl::StatusOr<JobShell*> ServerImpl::FindJob(const AgentMessage& message, const Join& join) {
-  // Here as well as in the core: nobody without the token makes this service hold a job, or hears
-  // which it holds.
+  // Checked here as well as in the core: without the token, no caller makes this service hold a job
+  // or learns which one it holds.
   DDPRUN_RETURN_IF_ERROR(CheckToken(options_.token, join));
   DDPRUN_RETURN_IF_ERROR(CheckRunId(message.run_id));
   const auto found = jobs_.find(message.run_id);
@@ -54,7 +54,7 @@ absl::StatusOr<JobShell*> ServerImpl::FindJob(const AgentMessage& message, const
   return job.get();
 }
 
-// The jobs go on; their leases count from now.
+// Resumes the jobs; their leases count from now.
 void ServerImpl::RecoverJobs() {
   for (KeptJob& kept : std::exchange(options_.kept, {})) {
     if (!CheckRunId(kept.run_id).ok()) continue;
@@ -71,13 +71,13 @@ void ServerImpl::OnRecordStale(JobShell* /*job*/, const std::string& why) {
 
 void ServerImpl::OnJobEnded(JobShell* job, Outcome outcome) {
   ++ended_[outcome];
-  // Not now: the job is at work. Its streams that are not done yet have a moment to be.
+  // Later, because the job is still on the stack. Its open streams have a moment to end.
   auto& timer = lingering_[job->run_id()];
   timer = std::make_unique<Timer>(loop_, [this, run_id = job->run_id()] { ForgetJob(run_id); });
   timer->Arm(loop_->Now() + (job->streams().empty() ? absl::ZeroDuration() : kLinger));
 }
 
-// Ended and all streams done; or its only Join was refused, and nothing is to be remembered.
+// Forgets a job that has ended and has no streams, or had its only Join refused.
 void ServerImpl::ForgetIfDone(JobShell* job) {
   if (!job->streams().empty()) return;
   if (job->ended()) return ForgetJob(std::string(job->run_id()));
@@ -95,7 +95,7 @@ void ServerImpl::ForgetJob(const std::string& run_id) {
     entry.job = nullptr;
     entry.stream->Close(absl::OkStatus(), /*flush=*/false);
   }
-  // The argument may belong to what goes now.
+  // The argument may belong to the object that is destroyed here.
   const std::string ended_id = run_id;  // NOLINT(performance-unnecessary-copy-initialization)
   const std::string how = EndText(*found->second);
   jobs_.erase(found);

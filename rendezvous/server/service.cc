@@ -86,7 +86,7 @@ grpc::ServerUnaryReactor* Service::Answer(grpc::CallbackServerContext* context,
   const uint64_t number = registry_->Add(call, caller);
   if (number == 0) return call;
   inbox_->Post([registry = registry_, number, handle = std::move(handle)] {
-    // Before anything of the call is touched: its end frees request and reply.
+    // Checked before the call is used, because its end frees request and reply.
     grpc::ServerUnaryReactor* open = registry->Take(number);
     if (open != nullptr) open->Finish(ToGrpcStatus(handle()));
   });

@@ -15,7 +15,7 @@ namespace {
 
 using Json = nlohmann::ordered_json;
 
-// How far the rank is that is furthest back, and when its node said so.
+// The step of the rank that is furthest back, and when its node reported it.
 StepReading StepsOf(const v1::JobStatus& job, Instant now) {
   StepReading reading{.at = now, .generation = job.generation(), .step = {}, .step_time = {}};
   for (const v1::NodeStatus& node : job.nodes()) {
@@ -46,7 +46,7 @@ std::optional<double> GpuBusy(const v1::JobStatus& job) {
   return sum / count;
 }
 
-// With the digits that a curve shows.
+// Rounds to the digits that a curve shows.
 Json NumberOf(std::optional<double> value) {
   if (!value.has_value()) return nullptr;
   if (std::isnan(*value)) return "nan";

@@ -22,14 +22,15 @@ using Labels = std::vector<std::pair<std::string, std::string>>;
 
 double Seconds(uint64_t ms) { return static_cast<double>(ms) / 1e3; }
 
-// Prometheus' words for what isn't a number.
+// Prometheus' names for values that aren't numbers.
 std::string NumberText(double value) {
   if (std::isnan(value)) return "NaN";
   if (std::isinf(value)) return value > 0 ? "+Inf" : "-Inf";
   return absl::StrFormat("%.15g", value);
 }
 
-// One name with its values. Names and helps are ours, values of labels are anybody's.
+// One metric with its values. Names and help texts are ours; values of labels may come from any
+// peer.
 class Family {
  public:
   Family(std::string name, const std::string& help, const char* type = "gauge")
@@ -157,7 +158,8 @@ void AddJob(const v1::JobStatus& job, Families& families) {
   for (const v1::NodeStatus& node : job.nodes()) AddNode(run_id, node, families);
 }
 
-// Each outcome from the start, at 0: Prometheus sees no increase of a series that begins at 1.
+// Each outcome exists from the start, at 0: Prometheus sees no increase of a series that begins at
+// 1.
 void AddEnded(const v1::GetStatusReply& reply, Families& families) {
   std::map<std::string, uint32_t> jobs;
   for (const Outcome outcome : {Outcome::kSucceeded, Outcome::kFailed, Outcome::kFailedForGood,

@@ -17,7 +17,7 @@ using Json = nlohmann::ordered_json;
 
 constexpr absl::string_view kTermField = "term";
 
-// A field with a time relative to now, and what its time of the wall clock is called.
+// A field with a time relative to now, and the name of its wall-clock time.
 struct RelativeTime {
   absl::string_view field;
   const char* at;
@@ -36,7 +36,7 @@ constexpr RelativeTime kRelativeTimes[] = {
 
 Json ToJson(const Message& message, absl::Time now);
 
-// Requires: the field is of a type that our statuses have.
+// Requires: the field has a type that our statuses use.
 Json ValueOf(const Message& message, const FieldDescriptor& field, absl::Time now) {
   const Reflection& get = *message.GetReflection();
   const auto type = field.cpp_type();

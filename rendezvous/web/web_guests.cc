@@ -14,9 +14,10 @@
 namespace ddprun::rendezvous {
 namespace {
 
-constexpr uint64_t kDescriptorsMin = 1024;  // where nobody says: POSIX's usual soft limit
+constexpr uint64_t kDescriptorsMin = 1024;  // if the limit is unknown: the usual soft limit
 
-// libevent gives the callback of errors evhttp's argument, not ours. One server a thread.
+// libevent passes evhttp's argument to the error callback, not ours. There is one server for each
+// thread.
 thread_local WebGuests* of_this_thread = nullptr;
 
 }  // namespace
@@ -46,12 +47,12 @@ WebGuests::~WebGuests() {
   event_free(look_);
 }
 
-// evhttp has accepted a connection, and gives it to what comes back.
+// evhttp has accepted a connection, and uses the returned bufferevent for it.
 bufferevent* WebGuests::OnConnection(event_base* base, void* self) {
   auto* const guests = static_cast<WebGuests*>(self);
   bufferevent* const connection = bufferevent_socket_new(base, -1, 0);
   guests->taken_.push_back(connection);
-  // At once: else it goes on to accept all that wait.
+  // Disabled here, because evhttp would otherwise accept all waiting connections first.
   if (guests->guests_.size() + guests->taken_.size() >= guests->bounds_.door.strangers) {
     evconnlistener_disable(guests->listener_);
   }
@@ -90,7 +91,7 @@ void WebGuests::Take(bufferevent* connection, Instant now) {
   guest.id = id;
   guest.since = now;
   guest.fd = std::move(own);
-  // Edges: what comes is read, or not, by evhttp.
+  // Edge-triggered: evhttp reads the data, not this.
   guest.changes =
       event_new(base_, guest.fd.get(), EV_READ | EV_ET | EV_PERSIST, &WebGuests::OnChange, &guest);
   event_add(guest.changes, nullptr);
@@ -105,7 +106,7 @@ void WebGuests::OnChange(evutil_socket_t fd, short, void* changed) {
   owner->ListenOrWait();
 }
 
-// Whatever evhttp does with it, it sees that the other side is gone.
+// Whatever evhttp is doing with the connection, it sees its end.
 void WebGuests::End(ConnectionId id) {
   const auto guest = guests_.find(id);
   if (guest == guests_.end()) return;

@@ -52,7 +52,7 @@ struct Answer {
   std::string body;
 };
 
-// The page loads nothing from elsewhere, and nobody else's page may show it.
+// The page loads nothing from other sites, and no other page may embed it.
 constexpr std::pair<const char*, const char*> kHeaders[] = {
     {"Cache-Control", "no-store"},
     {"Content-Security-Policy", "default-src 'self'; frame-ancestors 'none'"},
@@ -84,7 +84,8 @@ uint16_t PortOf(evutil_socket_t listener) {
 
 using Status = absl::StatusOr<v1::GetStatusReply>;
 
-// What is made of a status, by path. `started`: when this process was, for people.
+// The answer for a path, made from a status. Params: started: the start of this process, for
+// people.
 struct StatusPath {
   absl::string_view path;
   const char* type;
@@ -200,9 +201,9 @@ class WebServerImpl final : public WebServer {
             .body = "there are /, /api/v1/status, /api/v1/curves, /metrics and /healthz\n"};
   }
 
-  // ------------------------------------------------------------- asking, without holding up others
+  // ------------------------------------------------------------- asking on a thread of its own
 
-  // A request; where its client is gone, evhttp frees it when it is answered.
+  // A waiting request. If its client is gone, evhttp frees it when it is answered.
   struct Waiting {
     evhttp_request* request;
     const StatusPath* path;
@@ -220,7 +221,7 @@ class WebServerImpl final : public WebServer {
     wanted_.notify_all();
   }
 
-  // The body of asker_.
+  // Runs on asker_.
   void Ask() {
     std::unique_lock lock(mutex_);
     for (;;) {
@@ -270,7 +271,7 @@ class WebServerImpl final : public WebServer {
                 "the rendezvous service doesn't answer: ", status.status().message(), "\n")};
   }
 
-  // ------------------------------------------------------------- curves go on while nobody looks
+  // ------------------------------------------------------------- curves without readers
 
   // Restarts the wait for the next look. Every answer does so, whichever client asked for it.
   void WaitForLook(absl::Duration pause) {
@@ -297,13 +298,13 @@ class WebServerImpl final : public WebServer {
   bool is_asking_ = false;        // the thread's, like the fields below; asked_ may be empty
   bool look_is_due_ = false;
   CurveBook book_;
-  std::mutex mutex_;  // of what follows
+  std::mutex mutex_;  // guards the fields below
   std::condition_variable wanted_;
   std::shared_ptr<v1::Rendezvous::Stub> stub_;
   bool ask_ = false;
   bool ending_ = false;
   Status answer_;
-  absl::Duration cost_;  // how long it took
+  absl::Duration cost_;  // how long the last answer took
   std::thread thread_;
   std::thread asker_;
 };
@@ -314,7 +315,7 @@ std::string AnnouncePage(const WebServer::Options& options, uint16_t port) {
   const std::string host = options.listen.substr(0, options.listen.rfind(':'));
   std::string url = absl::StrCat("http://", host, ":", port, "/");
   Notify(absl::StrCat("status page on ", url, " (metrics: ", url, "metrics)"));
-  // A name that means this machine alone, and isn't known here, gets a warning too many.
+  // A name for this machine alone that isn't known here gets a needless warning.
   if (options.password.empty() && !IsLoopback(host)) {
     Notify(absl::StrCat("warning: anybody who can reach ", url, " can read the jobs' status: ",
                         "--status_page_token_file gives the page a password"));

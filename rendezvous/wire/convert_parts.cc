@@ -11,7 +11,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// A time for which 0 says something of its own.
+// A time for which 0 has a meaning of its own.
 absl::Duration ReadTimeOrZero(FieldChecker* checker, absl::string_view field, uint32_t ms) {
   return checker->Milliseconds(field, ms, absl::ZeroDuration());
 }
@@ -19,7 +19,7 @@ absl::Duration ReadTimeOrZero(FieldChecker* checker, absl::string_view field, ui
 RestartRules ReadRestartRules(FieldChecker* checker, absl::string_view field,
                               const v1::RestartRules& proto) {
   const auto path = [field](absl::string_view name) { return absl::StrCat(field, ".", name); };
-  RestartRules rules;  // what is absent keeps its default
+  RestartRules rules;  // absent fields keep their defaults
   const auto count = [checker](absl::string_view name, uint32_t value) {
     return checker->Number(name, value, 0, std::numeric_limits<int32_t>::max());
   };

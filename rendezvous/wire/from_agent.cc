@@ -239,7 +239,7 @@ Renewal ReadRenewal(FieldChecker* checker, const v1::Renewal& proto) {
           .hold_ups = ReadHoldUps(checker, proto)};
 }
 
-// Must come before all other checks: what the fields of another major mean is unknown.
+// Checked before everything else, because fields of another major may mean anything.
 absl::Status CheckMajor(const v1::Join& join) {
   if (join.protocol_major() == kProtocolMajor) return absl::OkStatus();
   const bool agent_is_older = join.protocol_major() < kProtocolMajor;

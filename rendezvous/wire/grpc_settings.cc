@@ -34,7 +34,7 @@ int ToMilliseconds(absl::Duration time) {
   return static_cast<int>(absl::ToInt64Milliseconds(time));
 }
 
-// Said once: no connection comes in any more, and nobody else would hear why.
+// Printed once: no connection comes in any more, and no other message says why.
 void NotifyOfMissingDescriptors() {
   static std::once_flag once;
   std::call_once(once, [] {
@@ -44,7 +44,7 @@ void NotifyOfMissingDescriptors() {
   });
 }
 
-// gRPC's own errors say nothing that our statuses don't; a user sees them with LOGLEVEL=INFO.
+// gRPC's own errors add nothing to our statuses; a user sees them with LOGLEVEL=INFO.
 void LogFromGrpc(gpr_log_func_args* args) {
   // gRPC logs failures of single calls as errors, which their callers handle. Its last message
   // before an abort is a real error.
@@ -56,11 +56,10 @@ void LogFromGrpc(gpr_log_func_args* args) {
       absl::StrCat("grpc: ", args->message));
 }
 
-// A call that is never started, and so holds on to the threads that run reactions. They live as
-// long as some channel or server of the process uses them; the last one to go joins them, and when
-// one of them lets it go, joins itself: the process dies of "assertion failed: prior > 0"
-// (gRPC 1.51, CallbackAlternativeCQ::Unref). Our calls end on those threads, so there must be no
-// last one.
+// A call that is never started, and so keeps the threads that run reactions. They live as long as
+// some channel or server of the process uses them. The last user joins them; if it runs on one of
+// these threads, it joins itself, and the process dies of "assertion failed: prior > 0" (gRPC 1.51,
+// CallbackAlternativeCQ::Unref). Our calls end on those threads, so there must be no last user.
 struct KeptCallbackThreads {
   class Reactor final : public grpc::ClientBidiReactor<grpc::ByteBuffer, grpc::ByteBuffer> {};
 
@@ -87,12 +86,13 @@ class SetForNow {
   SetForNow& operator=(const SetForNow&) = delete;
 
  private:
-  const char* const name_;  // null: it is the user's
+  const char* const name_;  // null: the user has set it
 };
 
 void Initialize() {
-  // Abseil's own debugging, which distributions leave in: each lock of a mutex takes a global one
-  // and looks for cycles. Of a service's time with thousands of agents that was a seventh.
+  // Turns off Abseil's deadlock detection, which distributions leave on: each lock of a mutex takes
+  // a global one and looks for cycles. It took a seventh of a service's time with thousands of
+  // agents.
   absl::SetMutexDeadlockDetectionMode(absl::OnDeadlockCycle::kIgnore);
   // Protobuf would print a line to stderr for each string on the wire that isn't UTF-8, so a peer
   // could flood the log.
@@ -101,13 +101,13 @@ void Initialize() {
     gpr_set_log_function(LogFromGrpc);
   }
   {
-    // There is no other door to these settings. The workers' environment is not to hold them.
+    // These settings exist only as environment variables, and workers must not inherit them.
     const SetForNow resolver("GRPC_DNS_RESOLVER", "native");
-    // Else gRPC 1.51 reads into 8 KiB at a time, whatever GRPC_ARG_TCP_READ_CHUNK_SIZE says.
+    // Otherwise gRPC 1.51 reads into 8 KiB at a time, whatever GRPC_ARG_TCP_READ_CHUNK_SIZE says.
     const SetForNow experiments("GRPC_EXPERIMENTS", "-tcp_read_chunks");
     grpc_init();  // never shut down, because other code may still use its threads
   }
-  // Never destroyed, and where a leak checker finds what belongs to it.
+  // Never destroyed, and in static memory, where a leak checker finds its pointers.
   alignas(KeptCallbackThreads) static std::byte kept[sizeof(KeptCallbackThreads)];
   new (kept) KeptCallbackThreads;
 }
@@ -121,11 +121,12 @@ void InitializeGrpc() {
 
 void ApplyServerSettings(grpc::ServerBuilder* builder, const GrpcLimits& limits) {
   InitializeGrpc();
-  // Else two servers share a port, and half of the agents meet the wrong one.
+  // Otherwise two servers may share a port, and half of the agents reach the wrong one.
   builder->AddChannelArgument(GRPC_ARG_ALLOW_REUSEPORT, 0);
   builder->SetMaxReceiveMessageSize(static_cast<int>(limits.message_bytes));
   builder->SetMaxSendMessageSize(static_cast<int>(limits.message_bytes));
-  // A small message could unpack to gigabytes before its size is looked at.
+  // Compressed messages are refused: a small one could unpack to gigabytes before its size is
+  // checked.
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_DEFLATE, false);
   builder->SetCompressionAlgorithmSupportStatus(GRPC_COMPRESS_GZIP, false);
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_TIME_MS, ToMilliseconds(kServerKeepaliveTime));
@@ -138,13 +139,13 @@ void ApplyServerSettings(grpc::ServerBuilder* builder, const GrpcLimits& limits)
   builder->AddChannelArgument(GRPC_ARG_KEEPALIVE_PERMIT_WITHOUT_CALLS, 1);
   // Nothing is compressed, so that none of it need be kept for each call.
   builder->AddChannelArgument(GRPC_ARG_ENABLE_PER_MESSAGE_COMPRESSION, 0);
-  // Connections that say nothing, or ask nothing, and streams without number (defaults: 120 s, and
-  // no bound of the others).
+  // Bounds for connections that send nothing or make no call, and for streams (defaults: 120 s, and
+  // no bound for the others).
   builder->AddChannelArgument(GRPC_ARG_MAX_CONNECTION_IDLE_MS,
                               ToMilliseconds(limits.connection_idle));
   builder->AddChannelArgument(GRPC_ARG_SERVER_HANDSHAKE_TIMEOUT_MS,
                               ToMilliseconds(kHandshakeTimeout));
-  // Else each message costs a ping, its answer and a timer, to learn how much data is under way.
+  // Otherwise each message costs a ping, its answer and a timer, to measure the data under way.
   builder->AddChannelArgument(GRPC_ARG_HTTP2_BDP_PROBE, 0);
   // gRPC's own statistics, which each connection keeps, aren't used.
   builder->AddChannelArgument(GRPC_ARG_ENABLE_CHANNELZ, 0);
@@ -161,7 +162,7 @@ grpc::ChannelArguments ChannelSettings(const GrpcLimits& limits) {
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, ToMilliseconds(kReconnectBackoffMin));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, ToMilliseconds(kReconnectBackoffMax));
-  // In spite of its name: how long one attempt to connect may take (default 20 s).
+  // In spite of its name, the time limit of one attempt to connect (default 20 s).
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS, ToMilliseconds(limits.connect_timeout));
   arguments.SetInt(GRPC_ARG_DNS_MIN_TIME_BETWEEN_RESOLUTIONS_MS, ToMilliseconds(kResolvePause));
   arguments.SetInt(GRPC_ARG_KEEPALIVE_TIME_MS, ToMilliseconds(limits.keepalive));
@@ -170,10 +171,10 @@ grpc::ChannelArguments ChannelSettings(const GrpcLimits& limits) {
   arguments.SetInt(GRPC_ARG_HTTP2_MAX_PINGS_WITHOUT_DATA, 0);  // 0 = no limit; default 2
   arguments.SetMaxReceiveMessageSize(static_cast<int>(limits.message_bytes));
   arguments.SetMaxSendMessageSize(static_cast<int>(limits.message_bytes));
-  // A name server must not be able to change how calls behave.
+  // A name server must not change how calls behave.
   arguments.SetInt(GRPC_ARG_SERVICE_CONFIG_DISABLE_RESOLUTION, 1);
-  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // we know better what may be repeated
-  // Else channels to one address share a connection, and its back-off.
+  arguments.SetInt(GRPC_ARG_ENABLE_RETRIES, 0);  // the callers know which calls may be repeated
+  // Otherwise channels to one address share a connection, and its back-off.
   arguments.SetInt(GRPC_ARG_USE_LOCAL_SUBCHANNEL_POOL, 1);
   return arguments;
 }

@@ -17,7 +17,7 @@ grpc::Status ToGrpcStatus(const absl::Status& status) {
 
 absl::Status FromGrpcStatus(const grpc::Status& status) {
   if (status.ok()) return absl::OkStatus();
-  // A peer may send any number; what is no code is UNKNOWN.
+  // A peer may send any number; an unknown code becomes UNKNOWN.
   const int code = status.error_code();
   const bool known = code > 0 && code <= static_cast<int>(absl::StatusCode::kUnauthenticated);
   return {known ? static_cast<absl::StatusCode>(code) : absl::StatusCode::kUnknown,

@@ -11,11 +11,11 @@ namespace {
 
 // A rate below this part of the median is slow.
 constexpr double kSlowRate = 0.9;
-// Ranks report how far they are once a second: one is behind that lacks more than that takes, and
-// more than this.
+// Ranks report their steps once a second: a rank is behind if it lacks more steps than a second
+// holds, and more than this.
 constexpr double kStepsBehind = 2;
 constexpr uint64_t kSilentMs = 2500;
-// Steps are anybody's.
+// Bounds the difference, because steps come from peers.
 constexpr double kBehindMax = 1e15;
 
 double RateOf(const v1::NodeStatus& node) { return node.step_us() > 0 ? 1e6 / node.step_us() : 0; }
@@ -35,8 +35,8 @@ double MedianRate(const v1::JobStatus& job) {
 
 bool IsMarked(const v1::WorkerStatus& worker) { return worker.phase() != "unmarked"; }
 
-// Where the worker is by now, in steps: it has gone on since it was heard, unless its node is
-// silent for so long that nobody knows.
+// The worker's estimated current step: it has gone on since its last report, unless its node has
+// been silent for too long.
 double PositionOf(const v1::NodeStatus& node, const v1::WorkerStatus& worker) {
   const double age = static_cast<double>(node.progress_age_ms()) / 1e3;
   const bool moves = worker.phase() == "train" && node.silent_ms() < kSilentMs;
@@ -74,7 +74,7 @@ void NoteLag(v1::JobStatus* job) {
     }
   }
   for (v1::NodeStatus& node : *job->mutable_nodes()) NoteNode(median, furthest, &node);
-  // Others wait for it: nobody takes steps now.
+  // If a worker holds up the job, all other ranks wait, so none takes steps now.
   if (std::none_of(job->nodes().begin(), job->nodes().end(), HoldsUp)) return;
   for (v1::NodeStatus& node : *job->mutable_nodes()) node.clear_step_us();
 }

@@ -23,11 +23,11 @@ std::string Bytes(const in_addr& address) {
 
 std::string Bytes(const in6_addr& address) {
   const std::string all(reinterpret_cast<const char*>(&address), sizeof(address));
-  // As a socket for both families shows IPv4: ::ffff:127.0.0.1
+  // IPv4 as a socket for both families shows it: ::ffff:127.0.0.1
   return IN6_IS_ADDR_V4MAPPED(&address) ? all.substr(12) : all;
 }
 
-// "" = it is no address of that family.
+// "" = not an address of that family.
 std::string HostBytes(bool six, const std::string& host) {
   in_addr v4{};
   in6_addr v6{};
@@ -43,7 +43,8 @@ std::string HostText(const PeerAddress& peer) {
   return host;
 }
 
-// The same on each link: such an address of another machine may be this one's on another link.
+// Link-local addresses repeat on each link: such an address of another machine may be this one's on
+// another link.
 bool IsLinkLocal(const PeerAddress& peer) {
   in6_addr address{};
   if (!IsSix(peer)) return false;

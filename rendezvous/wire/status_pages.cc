@@ -21,7 +21,7 @@ v1::GetStatusReply PageOf(const v1::GetStatusReply& whole, const v1::GetStatusRe
   page.set_term(whole.term());
   page.set_release(whole.release());
   *page.mutable_jobs_ended() = whole.jobs_ended();
-  size_t heads = 0;  // bytes of what is said of the jobs beside their nodes
+  size_t heads = 0;  // bytes of the jobs without their nodes
   size_t bytes = 0;  // of nodes
   for (const v1::JobStatus& job : whole.jobs()) {
     if (!request.run_id().empty() && job.run_id() != request.run_id()) continue;
@@ -80,7 +80,7 @@ grpc::Status FetchWholeStatus(v1::Rendezvous::StubInterface& stub, const std::st
     while (job.nodes_size() < static_cast<int>(job.nodes_total())) {
       v1::GetStatusReply page;
       grpc::Status status = ask(job.run_id(), static_cast<uint32_t>(job.nodes_size()), &page);
-      if (status.error_code() == grpc::StatusCode::NOT_FOUND) break;  // the job ended meanwhile
+      if (status.error_code() == grpc::StatusCode::NOT_FOUND) break;  // the job has ended meanwhile
       if (!status.ok()) return status;
       if (page.jobs_size() == 0 || page.jobs(0).nodes_size() == 0) break;  // they left meanwhile
       job.mutable_nodes()->MergeFrom(page.jobs(0).nodes());

@@ -86,12 +86,13 @@ bool Set(int fd, int level, int option, int value) {
   return setsockopt(fd, level, option, &value, sizeof(value)) == 0;
 }
 
-// 0, or an errno. `address` gets the port that was chosen, where it had none: not one of `avoided`.
+// Returns 0 or an errno. If `address` has port 0, it gets the chosen port, which is none of
+// `avoided`.
 int Listen(SocketAddress& address, const std::vector<uint16_t>& avoided, Fd* listener) {
   const int family = address.storage.ss_family;
   Fd fd(socket(family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!fd.valid()) return errno;
-  // As gRPC binds: over connections that linger, never beside a listener.
+  // Bound as gRPC does: over lingering connections, but never beside another listener.
   if (!Set(fd.get(), SOL_SOCKET, SO_REUSEADDR, 1)) return errno;
   if (family == AF_INET6 && !Set(fd.get(), IPPROTO_IPV6, IPV6_V6ONLY, IsForAll(address) ? 0 : 1)) {
     return errno;
@@ -106,7 +107,7 @@ int Listen(SocketAddress& address, const std::vector<uint16_t>& avoided, Fd* lis
   SocketAddress bound;
   bound.length = sizeof(bound.storage);
   if (getsockname(fd.get(), bound.generic(), &bound.length) != 0) return errno;
-  // The kernel gives another one while this one is held.
+  // While this port is held, the kernel chooses another one.
   if (address.port() == 0 && absl::c_linear_search(avoided, ntohs(bound.port()))) {
     return Listen(address, avoided, listener);
   }
@@ -116,7 +117,7 @@ int Listen(SocketAddress& address, const std::vector<uint16_t>& avoided, Fd* lis
   return 0;
 }
 
-// All of IPv4 and IPv6; of IPv4 where there is no other.
+// All addresses of IPv4 and IPv6, or of IPv4 if there is no IPv6.
 int ListenOnAll(SocketAddress& address, const std::vector<uint16_t>& avoided, Fd* listener) {
   const in_port_t port = address.port();
   SocketAddress both = AllAddresses(AF_INET6, port);
@@ -167,7 +168,7 @@ absl::StatusOr<TcpListener> ListenTcp(const std::string& listen,
   std::vector<SocketAddress> tried;
   for (const addrinfo* at = found; at != nullptr; at = at->ai_next) {
     SocketAddress address = From(*at);
-    // A hosts file may name one twice: glibc takes ::1 for localhost as 127.0.0.1, too.
+    // A hosts file may list an address twice: glibc takes ::1 for localhost as 127.0.0.1, too.
     if (absl::c_linear_search(tried, address)) continue;
     tried.push_back(address);
     if (wanted.port == 0) address.port() = htons(static_cast<in_port_t>(listener.port));

@@ -54,8 +54,8 @@ std::string ValidUtf8(absl::string_view text) {
 
 std::string CutText(absl::string_view text, size_t bytes_max) {
   DDPRUN_CHECK(bytes_max >= kEllipsis.size(), "no room for an ellipsis");
-  // Making it valid never shortens a text, so what lies behind the bound can't come into it; three
-  // more bytes keep its last character whole.
+  // Replacing bytes never shortens a text, so bytes behind the bound can't move into it; three more
+  // bytes keep its last character whole.
   std::string out = ValidUtf8(text.substr(0, bytes_max + 3));
   if (text.size() <= bytes_max && out.size() <= bytes_max) return out;
   size_t end = std::min(out.size(), bytes_max - kEllipsis.size());

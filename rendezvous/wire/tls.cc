@@ -24,7 +24,7 @@ using grpc::experimental::TlsCustomVerificationCheckRequest;
 constexpr unsigned kLookEveryS = 1;
 constexpr char kHandshakeRecord = 0x16;  // RFC 8446, 5.1
 
-// One for each set of files: each has a thread that looks at them.
+// One provider for each set of files, with a thread that checks them.
 std::shared_ptr<FileWatcherCertificateProvider> ProviderOf(const TlsFiles& tls) {
   static std::mutex mutex;
   static auto* const kept =
@@ -38,7 +38,8 @@ std::shared_ptr<FileWatcherCertificateProvider> ProviderOf(const TlsFiles& tls) 
   return provider;
 }
 
-// gRPC looks at names for clients only. A CA that signs for a whole company makes nobody a member.
+// gRPC checks names only for clients. Without this check every certificate of a company's CA would
+// make its owner a member.
 class NameVerifier final : public grpc::experimental::ExternalCertificateVerifier {
  public:
   bool Verify(TlsCustomVerificationCheckRequest* request, std::function<void(grpc::Status)>,
@@ -91,7 +92,7 @@ std::shared_ptr<grpc::ChannelCredentials> ForeignCredentialsOf(const TlsFiles& t
   return grpc::experimental::TlsCredentials(options);
 }
 
-// HTTP/1.1, whatever they speak: people read it, and gRPC's clients name its status.
+// Always HTTP/1.1, because people read it, and gRPC's clients report its status.
 std::string AnswerWithoutTls(absl::string_view first) {
   if (first.front() == kHandshakeRecord) return "";
   return "HTTP/1.1 426 Upgrade Required\r\nUpgrade: TLS/1.3\r\nConnection: close\r\n"

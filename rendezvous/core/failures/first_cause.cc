@@ -15,8 +15,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Texts by which gloo, NCCL, c10d and the sockets below them say that a peer is gone or a
-// collective failed; in lower case.
+// Texts of gloo, NCCL, c10d and the sockets below them when a peer is gone or a collective failed;
+// in lower case.
 constexpr const char* kPeerErrors[] = {
     "peererror: ",  // ddprun's C++ runtime, of any backend
     "connection closed by peer",
@@ -55,13 +55,13 @@ bool MentionsAny(const std::string& lower_text, const char* const (&phrases)[kSi
                      [&](const char* phrase) { return absl::StrContains(lower_text, phrase); });
 }
 
-// Failures of one node with one weight, earliest first.
+// Failures of one node with equal weight, earliest first.
 struct Group {
   Instant arrival = Instant::Infinite();
   std::vector<const ReportedFailure*> failures;
 };
 
-// For two failures of one node: whether neither came before the other.
+// Whether neither of two failures of one node came before the other.
 bool SameMoment(const WorkerFailure& a, const WorkerFailure& b) {
   return a.after_first_ms == b.after_first_ms;
 }

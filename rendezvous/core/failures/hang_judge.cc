@@ -93,13 +93,13 @@ HangVerdict Accuse(const Ranks& guilty, const Ranks& all, const std::string& why
   return verdict;
 }
 
-// No worker has put out anything or used the processor for an explicit --hang_timeout.
+// Whether no worker has printed anything or used the processor for an explicit --hang_timeout.
 bool AllIdle(const Ranks& all) {
   return std::all_of(all.begin(), all.end(),
                      [](const RankProgress* rank) { return rank->worker.idle; });
 }
 
-// Ranks that are all stopped hold up nobody: somebody has paused the job. An explicit
+// If all ranks are stopped, a user has probably paused the job, so none is guilty. An explicit
 // --hang_timeout ends them, too.
 HangVerdict AccuseStopped(const Ranks& stopped, const Ranks& all, bool complete) {
   HangVerdict verdict = Accuse(stopped, all, kStoppedEvidence);
@@ -121,7 +121,7 @@ std::vector<RankProgress> Unmarked(std::vector<RankProgress> ranks) {
   return ranks;
 }
 
-// A rank, and how many collectives of a group it has begun.
+// A rank, and the number of collectives that it has begun in a group.
 struct Count {
   const RankProgress* rank;
   uint64_t begun;
@@ -150,8 +150,8 @@ Ranks FewestBegun(const Ranks& ranks) {
                 [least](const RankProgress& rank) { return rank.worker.collectives == least; });
 }
 
-// Whether others wait in a collective that none of `behind` has come to; false also where the
-// counts aren't known.
+// Whether others wait in a collective that no rank of `behind` has reached; false if the counts
+// aren't known.
 bool AreAwaited(const Ranks& behind, const Ranks& all) {
   const Ranks fewest = FewestBegun(all);
   return fewest.size() < all.size() &&
@@ -176,7 +176,8 @@ std::string AwaitedText(const std::vector<Count>& counts, uint64_t most, const s
                       absl::FormatDuration(absl::Trunc(longest, absl::Milliseconds(100))));
 }
 
-// The members of a group that all others have left behind at a collective, if all of them stand.
+// The members of a group that all others have left behind at a collective, if all of these stand
+// still.
 std::optional<HangVerdict> JudgeGroup(const std::vector<Count>& counts, const std::string& group,
                                       const Ranks& all) {
   const auto [least, most] =
@@ -251,7 +252,8 @@ std::optional<HangVerdict> JudgeCounted(const Ranks& all) {
 std::optional<HangVerdict> JudgeHang(const std::vector<RankProgress>& ranks, bool complete) {
   const Ranks all = Awaited(ranks);
   const size_t counted = Select(all, IsCounted).size();
-  // A program that marks on some ranks says where it is on those.
+  // If a program marks its steps on some ranks, those marks say where it is, and counted steps are
+  // ignored.
   if (counted > 0 && counted < all.size()) return JudgeHang(Unmarked(ranks), complete);
   if (Select(all, [](const RankProgress& rank) { return rank.worker.suspect; }).empty()) {
     return std::nullopt;

@@ -50,7 +50,7 @@ void NodeBlame::Inherit(const NodeId& node, const std::string& hostname,
   Record record = std::move(former->second);
   records_.erase(former);
   records_.insert_or_assign(node, std::move(record));
-  NoteFull();  // it may have taken the place of another one
+  NoteFull();  // the record may have replaced another one
 }
 
 uint32_t NodeBlame::CountOf(const Record& record, Instant now) const {

@@ -14,7 +14,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// What a generation has brought, compared with all before it.
+// The progress of a generation, compared with all before it.
 struct Progress {
   bool quick = false;     // it ended right after its start, without a new step
   bool advanced = false;  // it lasted long enough to count, or completed a new step
@@ -26,7 +26,7 @@ Progress Judge(const RestartRules& rules, const RoundEnd& end, RestartHistory* h
   const bool marked = end.step.has_value();
   const bool new_step = marked && (!history->highest || *end.step > *history->highest);
   if (new_step) history->highest = end.step;
-  // Steps that were only done again are no progress, however long they took.
+  // Steps that were done again are no progress, however long they took.
   const bool may_count = !marked || new_step;
   const bool window = rules.restart_window > absl::ZeroDuration();
   return {.quick = end.uptime < kQuickFailure && !new_step,
@@ -42,7 +42,7 @@ void CountQuick(const RoundEnd& end, const Progress& progress, RestartHistory* h
     history->last_failure.clear();
     return;
   }
-  // A hang took its time to be one, and is no failed start.
+  // A hang takes time to be detected, so it is no failed start.
   if (end.cause != nullptr && (end.cause->hung || KilledFromOutside(*end.cause))) return;
   ++history->quick_failures;
   // The loss of a peer is a consequence of something else, and the network may get better.
@@ -93,9 +93,9 @@ RestartDecision DecideMembership(const JobSpec& spec, RestartDecision decision) 
                    " without a generation that made progress for ", DurationText(kProgressUptime)));
 }
 
-// Workers that go on lose one step at most, and a kill from outside says nothing about the program:
-// where the user chose no number such a kill is no reason to end the job. What the program does
-// itself, an error or a crash, ends it as it does under torchrun.
+// Workers that keep their processes lose one step at most, and a kill from outside says nothing
+// about the program: if the user chose no number of restarts, such a kill is no reason to end the
+// job. The program's own failures, an error or a crash, end it as under torchrun.
 bool SurvivorsRestart(const JobSpec& spec, const RestartHistory& history, const RoundEnd& end) {
   return spec.survivors_restart && end.any_kept && end.cause != nullptr &&
          KilledFromOutside(*end.cause) && history.without_progress <= kSurvivorsRestartsInARow;
@@ -112,7 +112,7 @@ RestartDecision DecideFailure(const JobSpec& spec, RestartDecision decision, con
         ", for the workers that go on");
     return decision;
   }
-  // First of all as torchrun: its scripts test for that status.
+  // Checked before the other limits, as in torchrun: scripts test for that status.
   if (history.restarts_charged >= spec.max_restarts) {
     std::string why = SpentText(spec, history);
     return EndFailed(std::move(decision), Rule::kRestartsSpent, Outcome::kFailed, std::move(why));
@@ -165,7 +165,7 @@ RestartDecision DecideRestart(const JobSpec& spec, const RestartHistory& before,
     history.last_failure.clear();
   }
   if (progress.advanced && end.uptime >= kProgressUptime) history.membership_changes = 0;
-  // Before the losses: generations after the first aren't examined again.
+  // Checked before losses, because generations after the first one aren't examined again.
   if (end.cause != nullptr && end.cause->preflight) {
     return EndFailed(std::move(decision), Rule::kPreflight, Outcome::kFailed, "");
   }

@@ -12,8 +12,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Numbers, and the names and lengths of all fields; tests/unit/rendezvous/wire/fan_out_test.cc
-// holds them against the wire.
+// Upper bounds for the numbers, tags and lengths of a verdict, a failure and a fact;
+// tests/unit/rendezvous/wire/fan_out_test.cc compares them with the wire.
 constexpr size_t kVerdictFrameBytes = 128;
 constexpr size_t kFailureFrameBytes = 192;
 constexpr size_t kFactFrameBytes = 8;
@@ -45,7 +45,7 @@ void CutBegin(std::string& text, size_t excess) {
   text = absl::StrCat(kEllipsis, absl::string_view(text).substr(begin));
 }
 
-// A verdict that is made smaller, with what it takes as it is now.
+// A verdict that is being cut, and its current size on the wire.
 class Cutter {
  public:
   Cutter(Verdict verdict, size_t bytes_max)
@@ -53,7 +53,7 @@ class Cutter {
 
   bool fits() const { return bytes_ <= bytes_max_; }
 
-  // Stack and stderr of the failures from this one on, the last first.
+  // Drops stack and stderr of the failures from `first` on, the last failure first.
   void ShortenFrom(size_t first) {
     for (size_t i = verdict_.failures.size(); i-- > first && !fits();) {
       Change(verdict_.failures[i], [](WorkerFailure& failure) {
@@ -65,7 +65,7 @@ class Cutter {
     }
   }
 
-  // The failures from this one on, the last first.
+  // Drops the failures from `first` on, the last failure first.
   void DropFrom(size_t first) {
     while (verdict_.failures.size() > first && !fits()) {
       bytes_ -= BytesOf(verdict_.failures.back());
@@ -77,7 +77,7 @@ class Cutter {
     }
   }
 
-  // The texts of the first one, each as far as is needed.
+  // Cuts the texts of the first failure, each as far as needed.
   void CutFirst() {
     const auto cut = [this](auto shorten) {
       if (fits() || verdict_.failures.empty()) return;

@@ -12,11 +12,12 @@ HangStep HangInquiry::Add(Instant now, const Round& round, uint32_t group_rank, 
   HangStep step;
   const bool suspect = report.any_suspect();
   if (!suspect) step.over = ForgetNamed(round.member(group_rank));
-  // A repeated suspicion means that an answer is still missing: a question is lost with its stream.
+  // A repeated suspicion means that an answer is still missing, because a question may be lost with
+  // its stream.
   const bool ask = suspect && (!open_ || has(group_rank));
   open_ = open_ || suspect;
   if (!open_) return step;
-  // Judging costs as much as the job has ranks, so not for each of the answers.
+  // Judging costs O(ranks), so it isn't done for each answer.
   const bool stopped = std::any_of(
       report.workers.begin(), report.workers.end(),
       [](const WorkerProgress& worker) { return worker.activity == Activity::kStopped; });
@@ -43,7 +44,7 @@ void HangInquiry::EndInquiry() {
   ask_again_ = Instant();
 }
 
-// A rank that goes on is named anew when it holds up the others again.
+// A rank that has gone on is named again when it holds up the others once more.
 std::vector<uint32_t> HangInquiry::ForgetNamed(const RoundMember& member) {
   const uint32_t base = member.placement.base_rank;
   const auto theirs = std::stable_partition(named_.begin(), named_.end(), [&](uint32_t rank) {

@@ -9,7 +9,7 @@ namespace ddprun::rendezvous {
 
 namespace {
 
-// Lives before the numbers of rounds begin anew, and rounds of one life.
+// After this many lives, the numbers of rounds repeat; and the bits for the rounds of one life.
 constexpr uint64_t kLives = 1U << 15;
 constexpr int kRoundBits = 16;
 

@@ -36,7 +36,7 @@ void Farewell::Begin(Instant now, Verdict verdict, const Audience& audience) {
   end_ = now + kFarewell;
   verdict_ = std::move(verdict);
   awaits_lost_ = last_loss_ && now < *last_loss_ + kFarewell;
-  // One that was stopped from outside isn't waited for: its user or scheduler wants it to be over.
+  // A job that was stopped from outside doesn't wait: its user or scheduler wants it to end.
   const bool by_itself =
       verdict_.outcome != Outcome::kStopped && verdict_.outcome != Outcome::kPreempted;
   if (by_itself && joined_ < agents_) late_agents_ = agents_ - joined_;

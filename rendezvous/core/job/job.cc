@@ -14,7 +14,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// In builds with sanitizers every step ends with the whole check, where it costs little.
+// In builds with sanitizers every step of a small job ends with the check of all invariants.
 #ifdef DDPRUN_WHOLE_CHECKS
 constexpr bool kWholeChecks = true;
 #else
@@ -34,7 +34,7 @@ LossProof ProofOf(Roster::Bound bound) {
   return LossProof::kUnclean;
 }
 
-// As good as random between jobs, and the same in each run of a simulation. 0 to 1.
+// Practically random between jobs, and the same in each run of a simulation. From 0 to 1.
 double JitterOf(Term term, Generation generation) {
   constexpr uint64_t kParts = 1000;
   Rng rng(term.value() ^ generation.value());
@@ -117,7 +117,7 @@ void Job::On(const StopRequested& event) {
   if (phase_ != JobPhase::kEnded) EndJob(Outcome::kStopped, Rule::kStopped, event.reason);
 }
 
-// A job doesn't fail for want of a record: it only ends with its service again.
+// A job doesn't fail because its record can't be written: it only depends on its service again.
 void Job::On(const PersistDone& event) {
   if (recorder_.TakeFirst()) Excuse(now_ + pace().lease);
   if (event.status.ok()) return roster_.ChangeAll([](Node& node) { node.Confirm(); });
@@ -163,8 +163,9 @@ Instant Job::PhaseDeadline() const {
   return Instant::Infinite();
 }
 
-// When we were held up ourselves, silence proves nothing (R4). What counts is what has been due for
-// longest, not the last event: a loop that has too much to read serves no deadline either.
+// If the service itself was held up, silence proves nothing (R4). The measure is the deadline that
+// has been due for longest, not the last event: a loop with too much to read serves no deadline
+// either.
 void Job::JudgeStall(Instant now) {
   const Instant due = std::max(NextDeadline(), forgiven_until_);
   if (now <= due) return;
@@ -182,9 +183,9 @@ void Job::JudgeStall(Instant now) {
   outbox_.AddNote("stall", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(stall))}});
 }
 
-// A lease in which no probe could be sent proves nothing. Nor does one that is over while nobody is
-// heard at all: then this service is cut off, and a generation that runs is kept for when it no
-// longer is; nor one of a member that is worth waiting for (R4). False: the leases now end later.
+// Whether an expired lease proves a loss. It doesn't if no probe could be sent in it; if no node at
+// all is heard, because then this service is cut off and keeps a running generation; or if the
+// member is worth waiting for (R4). False: the lease now ends later.
 bool Job::ProvesLoss(const Roster::Overdue& overdue) {
   if (overdue.bound != Roster::Bound::kLease) return true;
   if (recorder_.withholds()) {
@@ -205,7 +206,7 @@ bool Job::ProvesLoss(const Roster::Overdue& overdue) {
   return false;
 }
 
-// No lease is over before then.
+// No lease ends before `until`.
 void Job::Excuse(Instant until) {
   roster_.ChangeAll([until](Node& node) { node.Excuse(until); });
 }
@@ -215,7 +216,7 @@ void Job::NoteHeard(const Node& node) {
   if (isolation_.open() && !node.info.hosts_service) EndIsolation();
 }
 
-// Somebody is heard again. The others have a lease to come back, too.
+// A node is heard again. The others get a lease to come back, too.
 void Job::EndIsolation() {
   const absl::Duration lasted = now_ - isolation_.since();
   isolation_.Close();
@@ -231,7 +232,7 @@ void Job::Advance() {
   }
 }
 
-// Takes the next step of the phases if its time has come; false when there is none to take now.
+// Takes the next phase transition if it is due; false if none is.
 bool Job::AdvanceOnce() {
   forming_.Watch(now_, phase_ == JobPhase::kForming && gate_.open() &&
                            roster_.candidates() >= spec().nodes_min);
@@ -247,7 +248,7 @@ bool Job::AdvanceOnce() {
       return true;
     }
     case JobPhase::kRunning:
-      if (preemption_.agreeing()) {  // which ends the generation anyhow
+      if (preemption_.agreeing()) {  // the preemption ends the generation anyway
         CarryOut(preemption_.OnTimer(now_));
         return phase_ != JobPhase::kRunning;
       }
@@ -325,7 +326,7 @@ void Job::BeginClosing(const Trigger& trigger) {
   DDPRUN_CHECK(phase_ == JobPhase::kRunning, PhaseName(phase_));
   phase_ = JobPhase::kClosing;
   reason_ = trigger.reason;
-  preemption_.BeginClosing();  // something else is quicker
+  preemption_.BeginClosing();  // another trigger came first
   inquiry_.Close();
   // Members that weren't heard may be on the way back, unless all time for that is over.
   if (isolation_.open() && trigger.name != "node_lost") EndIsolation();
@@ -368,7 +369,7 @@ void Job::CloseRound() {
   outbox_.AddNote("round_closed", RoundClosedFields(generation_, settled));
   if (decision.verdict) return EndJob(*decision.verdict, decision.rule, WithDecision(settled));
 
-  // The generation is no more; its nodes are candidates again.
+  // The generation is over; its nodes are candidates again.
   recorder_.Note();
   const Round closed = *std::exchange(round_, std::nullopt);
   phase_ = JobPhase::kForming;
@@ -417,7 +418,7 @@ void Job::CarryOut(Preemption::Action action) {
   }
 }
 
-// A member ends in another way than at the stop step, while the others save.
+// A member ends without reaching the stop step, while others save there.
 void Job::AbandonStop() {
   if (!preemption_.Abandon()) return;
   for (const RoundMember& member : round_->members()) {
@@ -426,7 +427,7 @@ void Job::AbandonStop() {
   }
 }
 
-// Ends the job when it can't go on without those that were preempted. True: it has ended.
+// Ends the job if it can't go on without the preempted nodes. Returns whether it has ended.
 bool Job::EndPreempted() {
   if (recovery_.open()) return false;  // it isn't known which nodes are left
   uint32_t left = roster_.candidates();

@@ -57,7 +57,7 @@ void Job::On(const StreamClosed& event) {
 
 void Job::On(const DrainRequested& event) {
   if (phase_ == JobPhase::kEnded) return;
-  if (event.undo) {  // a node that is leaving leaves all the same
+  if (event.undo) {  // a node that is already leaving still leaves
     if (!drains_.Undo(event.node)) return;
     recorder_.Note();
     return outbox_.AddNote("undrain", {{"node", event.node.value()}});
@@ -141,7 +141,7 @@ void Job::AddNode(StreamKey stream, const AgentMessage& message, const Join& joi
     if (rank) round_->SetNode(*rank, node.order);
   }
   OpenStream(node, stream, message.stream);
-  if (left) {  // its Leave was processed; what it missed is our goodbye
+  if (left) {  // its Leave was processed; it only missed the answer
     EndStream(node, absl::OkStatus());
     return RemoveNode(node, {});
   }
@@ -166,8 +166,8 @@ void Job::Reattach(const Node& node, StreamKey stream, const AgentMessage& messa
   RefuseRivals(node);
 }
 
-// A node that we knew gets the verdict, and everybody else is sent away: it would wait for a job
-// that nobody is left of.
+// A node that took part gets the verdict. Any other is refused, because it would wait for a job
+// that is over.
 void Job::JoinEnded(StreamKey stream, const AgentMessage& message, const Join& join, bool is_late) {
   if (!is_late && (farewell_.forgotten() || !Gate::MayHearVerdict(message, roster_))) {
     return Refuse(stream, message.node_id, farewell_.Refusal());
@@ -190,7 +190,8 @@ void Job::Resync(const Node& node, const AgentMessage& message, const Join& join
   if (node.draining) SendDrain(node);
   const bool idle = join.group_state == GroupState::kIdle;
   if (!node.group_rank) {
-    // No generation ends for one that doesn't answer (R3); in a round trip that is known.
+    // A generation doesn't end for a newcomer that doesn't answer (R3); a round trip shows whether
+    // it does.
     if (phase_ == JobPhase::kRunning && !node.answered) {
       const Probe question{.nonce = probes_.Ask(now_), .processed_sequence = Confirmed(node)};
       outbox_.SendTo(node, question);
@@ -217,7 +218,7 @@ void Job::Resync(const Node& node, const AgentMessage& message, const Join& join
   if (round_->member(rank).state == RoundMember::State::kStopped) return;
   SendStop(node);
   if (!idle) return;
-  // Either the assignment never reached it, or reports are on their way: its answer to this probe
+  // Either the assignment never arrived, or reports are on their way: the answer to this probe
   // comes after them.
   const uint64_t nonce = probes_.Ask(now_);
   roster_.Change(node, [&](Node& n) { n.AskIfIdle(nonce); });
@@ -248,7 +249,7 @@ void Job::EndStream(const Node& node, absl::Status status) {
   if (node.group_rank) round_->SetConnected(*node.group_rank, false);
 }
 
-// Ends the stream of a node that broke the protocol. It may come back within its grace.
+// Ends the stream of a node that broke the protocol. The node may come back within its grace.
 void Job::BreakOff(const Node& node, absl::Status status) {
   NoteRefusal(node.id, status);
   EndStream(node, std::move(status));
@@ -271,7 +272,7 @@ void Job::NoteRefusal(const NodeId& node, const absl::Status& status) {
   outbox_.AddNote("node_refused", std::move(fields));
 }
 
-// A holder that speaks keeps its claim; those who waited for it to be lost are sent away.
+// A holder that is heard keeps its claim; nodes that waited for its loss are refused.
 void Job::RefuseRivals(const Node& holder) {
   if (!holder.info.node_rank || !roster_.table().HoldsItsClaim(holder)) return;
   const std::vector<uint64_t> claimants = roster_.table().Claimants(*holder.info.node_rank);
@@ -300,9 +301,9 @@ SilenceInput Job::SilenceOf(const Node& node) const {
           .loss = others_keep_all ? absl::ZeroDuration() : cost_.Estimate(node.heard)};
 }
 
-// Whether a member whose lease is over is waited for all the same, and until when: the generation
-// goes on with it. A node that is done is missed by nobody (R8), and one without a rank is no part
-// of a generation.
+// Whether the job waits for a member although its lease is over, and until when; the generation
+// goes on meanwhile. The job doesn't need a node that is done (R8), and a node without a rank isn't
+// part of a generation.
 bool Job::AwaitSilent(const Node& node) {
   if (!node.group_rank || IsDone(node)) return false;
   const SilenceInput input = SilenceOf(node);
@@ -340,7 +341,7 @@ void Job::NoteSilenceOver(const Node& node, absl::Duration silence) {
   ReconsiderSilent(kRecoveryLease);
 }
 
-// The generation that the silent ones were waited for ends: their leases were over long ago.
+// The generation that the job kept for the silent nodes ends: their leases were over long ago.
 void Job::LoseSilent() {
   std::vector<const Node*> silent;
   for (const auto& [order, node] : roster_.nodes()) {
@@ -353,7 +354,7 @@ void Job::LoseSilent() {
 
 void Job::LoseNode(const Node& node, LossProof proof) {
   Loss loss = DescribeLoss(proof, node, spec(), pace().lease);
-  // Done is not dead (R8): whether it is missed shows later.
+  // Done is not dead (R8): only a later end of the generation makes it a loss.
   const bool done = IsDone(node);
   Outbox::Fields fields = {
       {"node", node.id.value()},
@@ -372,7 +373,7 @@ void Job::LoseNode(const Node& node, LossProof proof) {
   RemoveNode(node, std::move(departure));
 }
 
-// Whether its workers all ended well and nobody needs it any more (R8).
+// Whether the node's workers all ended well and the job doesn't need it any more (R8).
 bool Job::IsDone(const Node& node) const {
   return node.group_rank && phase_ == JobPhase::kRunning &&
          round_->member(*node.group_rank).succeeded;

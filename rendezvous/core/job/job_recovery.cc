@@ -267,7 +267,7 @@ void Job::NoteGone(const Node& node) {
   BoundVanished();
 }
 
-// Everybody who was here is back, or lost: the job goes on as if nothing had been.
+// All recorded nodes are back or lost: the job resumes.
 void Job::EndRecovery() {
   outbox_.AddNote("recovered",
                   {{"back", absl::StrCat(recovery_.back())},

@@ -11,7 +11,7 @@
 #include "rendezvous/core/job/job.h"
 #include "rendezvous/core/timing.h"
 
-// What nodes report, and what they are told for it (R1, R6, R8, R13, R14).
+// Reports of nodes, and the orders that follow (R1, R6, R8, R13, R14).
 namespace ddprun::rendezvous {
 namespace {
 
@@ -23,15 +23,15 @@ std::string MessageName(const AgentMessage& message) {
   return kNames[message.body.index()];
 }
 
-// Under the sender's name, whatever the message says.
+// Notes carry the sender's name, whatever the message says.
 WorkerFailure Signed(const Node& node, WorkerFailure failure) {
   failure.node_id = node.id;
   failure.hostname = node.info.hostname;
   return failure;
 }
 
-// The last sign of life of a member that is overdue or away: what fails elsewhere may be its fault.
-// Infinite = all are well.
+// The last sign of life of a member that is overdue or away, because it may be the cause of
+// failures elsewhere. Infinite = all are well.
 Instant SilentSince(const Round& round, const Roster& roster, Instant now, const ProbePace& pace) {
   Instant since = Instant::Infinite();
   for (const RoundMember& member : round.members()) {
@@ -79,7 +79,8 @@ void Job::OnRenewal(const Node& node, const Renewal& renewal, Generation generat
   const bool is_new = !node.answered;
   const bool was_silent = node.silent;
   const absl::Duration silence = now_ - node.proof;
-  // An answer that came while the service was held up is worth what it would have been before (R4).
+  // An answer that arrived while the service was held up counts as if it had been read at once
+  // (R4).
   const absl::Duration forgiven = probes_.ForgivenSince(renewal.nonce, now_);
   bool told = false;
   bool idle = false;
@@ -190,7 +191,7 @@ void Job::OnReport(const Node& node, const WorkersStarted& /*started*/) {
 void Job::OnReport(const Node& node, const WorkerFailed& failed) {
   if (!round_->AddFailure(*node.group_rank, Signed(node, failed.failure), now_)) return;
   if (phase_ == JobPhase::kClosing) return AbandonStop();
-  // A worker that hangs did so since its last mark.
+  // A hanging worker has hung since its last mark.
   const Instant fault =
       failed.failure.hung ? Instant() : std::min(now_, SilentSince(*round_, roster_, now_, pace()));
   BeginClosing({.reason = FailureText(round_->failures().front().failure),
@@ -277,7 +278,7 @@ void Job::OnReport(const Node& node, const StopPrepared& prepared) {
 
 // ------------------------------------------------------------- orders
 
-// Asks a member for its stop; its bound runs from the first time (R3).
+// Asks a member to stop its workers; the bound runs from the first time (R3).
 void Job::SendStop(const Node& node) {
   const uint32_t rank = *node.group_rank;
   round_->SetState(rank, RoundMember::State::kStopping);
@@ -295,7 +296,7 @@ void Job::SendStop(const Node& node) {
   outbox_.SendTo(node, StopWorkers{.generation = generation_, .reason = closing_.reason()});
 }
 
-// Also again, when the question may have been lost with a stream.
+// Called again if the question may have been lost with a stream.
 void Job::SendQuestion(const Node& node) {
   if (!node.group_rank || !preemption_.awaits(*node.group_rank)) return;
   outbox_.SendTo(node, preemption_.Question(generation_));
@@ -306,7 +307,8 @@ void Job::SendDrain(const Node& node) {
   outbox_.SendTo(node, Drain{drained == nullptr ? "" : drained->reason});
 }
 
-// Has the agents whose workers run on when other nodes have ended well name them (docs/LOGS.md).
+// Asks agents to name their workers that still run after other nodes have ended well
+// (docs/LOGS.md).
 void Job::SendLaggards() {
   if (phase_ != JobPhase::kRunning) return;
   std::vector<std::string> ended;

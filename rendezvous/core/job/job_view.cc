@@ -29,7 +29,7 @@ void Job::SendDueStandbys() {
   const auto listens = [](const Node& node) {
     return node.stream && !node.group_rank && !node.draining;
   };
-  // Mostly all have a rank: then what they are told needs no words.
+  // If all nodes have a rank, which is usual, no text is needed.
   if (standby_due_.all() && std::none_of(roster_.nodes().begin(), roster_.nodes().end(),
                                          [&](const auto& each) { return listens(each.second); })) {
     return standby_due_.Clear();
@@ -142,7 +142,7 @@ JobView Job::View(Instant now) const {
 
 // "the service was started again; waiting for nodes b, c to come back".
 std::string Job::RecoveryText() const {
-  constexpr size_t kNodesListedMax = 8;  // more would be read by nobody
+  constexpr size_t kNodesListedMax = 8;  // a longer list isn't readable
   std::vector<std::string> nodes;
   for (const uint64_t order : recovery_.awaited()) {
     if (nodes.size() == kNodesListedMax) break;
@@ -207,7 +207,7 @@ const char* Job::BrokenPhase() const {
   return "";
 }
 
-// What the round and the roster say of each other.
+// Consistency between the round and the roster.
 std::string Job::BrokenMembers() const {
   size_t placed = 0;
   for (const uint64_t order : recovery_.awaited()) {

@@ -9,8 +9,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Makes `spent` sum up to `total`: what is missing goes into `rest`, what is too much (messages
-// take their time) is taken from `first`, and then from what is largest.
+// Makes `spent` sum up to `total`: missing time goes into `rest`; excess (messages are delayed) is
+// taken from `first`, and then from the largest causes.
 void FitTo(absl::Duration total, TimeCause rest, TimeCause first, TimeSpent& spent) {
   absl::Duration excess = spent.Total() - total;
   if (excess < absl::ZeroDuration()) {
@@ -70,7 +70,8 @@ void Ledger::Form(Instant now, size_t nodes) {
 void Ledger::Report(Instant now, uint32_t group_rank, const NodeTime& time, bool done) {
   if (state_ != State::kRunning && state_ != State::kClosing) return;
   told_[group_rank] = {now, time, done};
-  // Ascertain walks over all nodes: once for the reports of all is enough.
+  // Ascertain() visits all nodes, so it runs once for the reports of all: with that of the lowest
+  // rank.
   if (state_ == State::kRunning && told_.begin()->first == group_rank) Ascertain(now);
 }
 
@@ -127,7 +128,7 @@ void Ledger::Recover(Instant now, const LedgerRecord& record, std::optional<Inst
   booked_ = record.booked;
   first_ = record.first;
   marks_ = record.marks;
-  // What is booked reaches to where the live generation, or the wait for it, began.
+  // booked_ covers the time until the live generation, or the wait for it, began.
   begun_ = formed.value_or(ended ? now : now - (record.age - booked_.Total())) - booked_.Total();
   since_ = ended ? now : formed.value_or(now - (record.age - booked_.Total()));
   state_ = ended ? State::kEnded : formed ? State::kRunning : State::kForming;

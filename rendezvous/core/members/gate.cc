@@ -37,7 +37,7 @@ absl::Status CheckClaim(Instant now, const ProbePace& pace, const Roster& roster
   return absl::OkStatus();
 }
 
-// Whether it is an agent process that took part in the job, here or gone.
+// Whether the agent process took part in the job; it may have gone.
 bool IsKnown(const AgentMessage& message, const Roster& roster) {
   const Node* self = roster.table().FindById(message.node_id);
   return (self != nullptr && self->incarnation == message.incarnation) ||

@@ -89,14 +89,14 @@ void Node::Renew(Instant now, Instant sent, absl::Duration lease) {
   heard = now;
   answered = true;
   proof = std::max(proof, sent);
-  // An answer from before the silence says nothing of what came after it.
+  // An answer from before the silence proves nothing about the time after it.
   const bool is_back = silent && sent + lease > now;
   if (is_back) silent = false;
   lease_end = is_back ? sent + lease : std::max(lease_end, sent + lease);
 }
 
 bool Node::ShowsIdle(uint64_t nonce) {
-  // A later answer may come over another connection, before what this one still has to say.
+  // A later answer may come over another connection, and so overtake reports on this one.
   if (idle_nonce == 0 || nonce != idle_nonce) return false;
   idle_nonce = 0;
   return true;
@@ -136,7 +136,7 @@ void Node::BecomeMember(uint32_t rank) {
   told.progress.clear();
   told.hold_ups.clear();
   told.can_rejoin = false;
-  idle_nonce = 0;  // an answer to it would speak of the last generation
+  idle_nonce = 0;  // an answer to it would be about the last generation
   standby.reset();
 }
 
@@ -160,11 +160,11 @@ void Node::Retire() {
   EndStopping();
   silent = false;
   lease_end = Instant::Infinite();
-  GiveUp();  // it has until the end of the farewell (R8)
+  GiveUp();  // the node has until the end of the farewell (R8)
 }
 
-// What came meanwhile is read only after this step, and perhaps after one more pause, so nothing
-// may end before it can be.
+// Messages that arrived meanwhile are read only after this step, and perhaps after one more pause,
+// so no bound may end before they can be.
 void Node::Extend(Instant now, absl::Duration stall, const ProbePace& pace, absl::Duration grace) {
   DDPRUN_CHECK(stall > absl::ZeroDuration(), absl::FormatDuration(stall));
   const auto extend = [&](Instant& end, absl::Duration least) {

@@ -63,11 +63,11 @@ std::optional<Roster::Overdue> Roster::TakeOverdue(Instant now) {
 }
 
 std::string Roster::MissingText(uint32_t nodes_min) const {
-  constexpr uint32_t kRanksListedMax = 8;  // more would be read by nobody
+  constexpr uint32_t kRanksListedMax = 8;  // a longer list isn't readable
   if (candidates_ >= nodes_min || nodes_min - candidates_ > kRanksListedMax) return "";
   if (candidates_ == 0 || claiming_ != candidates_) return "";
   const std::vector<uint32_t> missing = table_.Unclaimed(nodes_min);
-  // Others claim something else, or are here and can't start yet.
+  // Other candidates claim another rank, or can't start so far.
   if (missing.size() != nodes_min - candidates_) return "";
   return absl::StrCat("node rank", missing.size() == 1 ? " " : "s ", absl::StrJoin(missing, ", "));
 }

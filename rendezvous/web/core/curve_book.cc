@@ -6,7 +6,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// A page that asks once a second comes a little early or late.
+// Tolerance: a page that asks once a second comes a little early or late.
 constexpr absl::Duration kEarly = absl::Milliseconds(200);
 
 }  // namespace

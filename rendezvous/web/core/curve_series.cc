@@ -15,7 +15,7 @@ CurvePoint PointOf(const CurveSample& sample) {
   return point;
 }
 
-// `later` comes right behind it.
+// Merges `later`, which comes right after it, into `point`.
 void Extend(const CurvePoint& later, CurvePoint* point) {
   point->last = later.last;
   point->samples += later.samples;

@@ -5,7 +5,7 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// A step is overdue after this, or after so many of its usual length.
+// A step is overdue after this time, or after this many times its usual length.
 constexpr absl::Duration kOverdueLeast = absl::Seconds(5);
 constexpr int kOverdueSteps = 3;
 
