@@ -75,7 +75,7 @@ class FdWatch {
  public:
   // `on_ready` is called while the descriptor is readable (or at end of file).
   FdWatch(EventLoop* loop, int fd, std::function<void()> on_ready);
-  // Same for writing.
+  // `on_ready` is called while the descriptor is writable.
   struct Writable {};
   FdWatch(EventLoop* loop, int fd, Writable, std::function<void()> on_ready);
   // `on_ended` is called while the other side writes no more, or the connection is broken; not for

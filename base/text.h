@@ -29,7 +29,7 @@ bool IsUtf8(absl::string_view bytes);
 // of it and "…" for the rest. Returns: UTF-8; a value that isn't comes out in ASCII, with "\xff".
 std::string Shown(absl::string_view value, size_t bytes_max);
 
-// The same in quotes, at most 120 bytes of it: for error messages.
+// A value of the user's in quotes, at most 120 bytes of it: for error messages.
 std::string Quoted(absl::string_view value);
 
 // "1 node", "3 nodes"; a count as the user typed it: "1 node", "2:4 nodes".

@@ -91,7 +91,7 @@ pid_t ForkWithoutHandlers() {
 // The condition can only wait for a time of day, so the rest until the deadline is converted to
 // one. If somebody sets the time of day meanwhile, that is too early or too late. Too early: it
 // wakes up before the deadline, and says so as a spurious wakeup, which any caller has to expect;
-// waiting again in here would lose a signal that came while nobody waited. Too late: bounded by
+// waiting again in here would lose a signal that came between two waits. Too late: bounded by
 // waiting for a second at most.
 int CondClockWait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                   const timespec* deadline) {

@@ -37,7 +37,7 @@ pid_t ForkWithoutHandlers();
 
 // pthread_cond_clockwait(3), of glibc 2.30. Requires: the condition was initialized with the
 // default clock, as std::condition_variable's is. The clock in question is read at least once a
-// second: where somebody sets the time of day, a wait is late by a second at most. Wakes up
+// second: if the time of day is set, a wait is late by a second at most. Wakes up
 // spuriously at such a time.
 int CondClockWait(pthread_cond_t* condition, pthread_mutex_t* mutex, clockid_t clock,
                   const timespec* deadline);

@@ -87,7 +87,7 @@ struct HangReport {
   }
 };
 
-// This node is about to be taken away (R14).
+// The sender's node is about to be taken away (R14).
 struct Preempt {
   std::string reason;
   absl::Duration deadline;  // time until it is taken away

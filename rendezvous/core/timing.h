@@ -19,8 +19,8 @@ inline constexpr absl::Duration kStopSlack = absl::Seconds(5);
 // Least time in which a known node may come back to a service that was started again: several of
 // the pauses after which agents look for the service (R5, R10).
 inline constexpr absl::Duration kRecoveryLease = absl::Seconds(2);
-// The same for a node whose own service has been silent for a lease, from when all others are back:
-// if its agent lives, it hears of the new service at the same moment.
+// Least time in which a node may come back if its own service has been silent for a lease, from
+// when all others are back: if its agent lives, it hears of the new service at the same moment.
 inline constexpr absl::Duration kVanishedLease = absl::Milliseconds(100);
 
 // How long leases aren't judged while no node at all is heard. Longer than agents wait for their

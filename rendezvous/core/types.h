@@ -20,7 +20,7 @@ using Incarnation = Strong<struct IncarnationTag, uint64_t>;
 using StreamNumber = Strong<struct StreamNumberTag, uint64_t>;
 // One life of a service, or several with one journal; never 0 once known.
 using Term = Strong<struct TermTag, uint64_t>;
-// One complete assignment of ranks; 0 = none yet.
+// One complete assignment of ranks; 0 = none so far.
 using Generation = Strong<struct GenerationTag, uint64_t>;
 
 // Above every count of a job; the largest value on the wire.

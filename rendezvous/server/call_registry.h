@@ -26,8 +26,8 @@ namespace ddprun::rendezvous {
 
 // Calls at a time on one connection: agents and commands have one each.
 inline constexpr size_t kStreamsPerConnection = 4;
-// The same for an unauthenticated peer. gRPC enforces its bound only for clients that have
-// acknowledged it, so a peer with more than twice as many violates the protocol.
+// Calls at a time on a connection of an unauthenticated peer. gRPC enforces its bound only for
+// clients that have acknowledged it, so a peer with more than twice as many violates the protocol.
 inline constexpr size_t kStrangersCallsMax = 2 * kStreamsPerConnection;
 // An agent has one stream and up to two for heartbeats, and as many again while it comes back. The
 // rest is for strangers, which have a bounded number of connections.

@@ -54,7 +54,7 @@ class Closing {
   void Recover(Instant now, const RestartHistory& history,
                const std::optional<ClosingRecord>& record);
 
-  // When the trigger came. Requires: Begin.
+  // The time of the trigger. Requires: Begin.
   Instant began() const { return began_; }
   // The trigger's reason, for people.
   const std::string& reason() const { return reason_; }

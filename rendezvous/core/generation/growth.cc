@@ -12,8 +12,7 @@
 // two things happens:
 //   NoteEnd      a generation ends after kProgressUptime or more: the growth has paid off
 //   NoteFormed   a generation has no more members than before the growth: it gained nothing
-// A growth that begins meanwhile replaces the one on trial.
-// Comparing sizes once, when the next
+// A growth that begins meanwhile replaces the one on trial. Comparing sizes once, when the next
 // generation forms, isn't enough: a node that joins and dies 20 seconds later is counted in that
 // generation, and would look like a success each time.
 //

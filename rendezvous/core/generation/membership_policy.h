@@ -13,7 +13,7 @@ namespace ddprun::rendezvous {
 
 // Why there is no generation at the moment.
 enum class RoundCause {
-  kFirst,   // there was none yet
+  kFirst,   // there has been none
   kFault,   // a worker failed, or a node was lost or left
   kGrowth,  // it was ended to take newcomers in
 };

@@ -15,7 +15,7 @@ namespace ddprun::rendezvous {
 //
 //   asking ─(all have said how far they are)─► preparing(S) ─(all are below S)─► committed(S)
 //                                               ▲        │
-//                                               └────────┘ somebody has passed S: a larger one
+//                                               └────────┘ a rank has passed S: a larger one
 //
 // Workers that reach S meanwhile are held there, so no rank passes a step at which another one
 // stops. S begins close above the highest step, and its distance doubles with each round. Members

@@ -69,7 +69,7 @@ class Farewell {
   bool begun() const { return state_ != State::kAlive; }
   // No agent can get the verdict any more.
   bool forgotten() const { return state_ == State::kForgotten; }
-  // When Finish is wanted at the latest; infinite = not at all.
+  // When to call Finish at the latest; infinite = never.
   Instant deadline() const { return late_agents_ > 0 ? std::max(end_, agents_until_) : end_; }
   const Verdict& verdict() const { return verdict_; }
   // The verdict as this node gets it. Requires: Begin.

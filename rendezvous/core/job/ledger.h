@@ -38,7 +38,7 @@ class Ledger {
  public:
   // The first node has joined.
   void Begin(Instant now);
-  // A generation of so many nodes has its ranks.
+  // A generation of `nodes` nodes has its ranks.
   void Form(Instant now, size_t nodes);
   // A node reports how it spends the live generation. Params: done: its workers have all ended
   // well.
@@ -61,9 +61,10 @@ class Ledger {
   // Moves the live generation's begin, and the job's with it, back to `formed`, if that is earlier:
   // a record of another machine doesn't say how much time has passed since. Requires: recovers().
   void FormedBefore(Instant formed);
-  // The same for a job without a live generation, or with an ending one: the missing time is
-  // accounted to the last state in the record. Ignored if a generation has begun since Recover.
-  // Returns how far everything moves back; zero = not at all.
+  // Moves the job's begin back to `begun`, if that is earlier, for a job without a live generation,
+  // or with an ending one: the missing time is accounted to the last state in the record. Ignored
+  // if a generation has begun since Recover. Returns how far everything moves back; zero = not at
+  // all.
   absl::Duration BegunBefore(Instant begun);
 
   TimeSpent Spent(Instant now) const;
@@ -71,7 +72,7 @@ class Ledger {
   // nullopt: recovers(); or the recovered generation ended before all nodes reported; or none was
   // live, and BegunBefore hasn't been called since.
   std::optional<TimeSpent> Counted(Instant now) const;
-  // Since Begin; zero before.
+  // The time since Begin; zero before.
   absl::Duration Age(Instant now) const;
   // The first broken invariant; "" = all hold.
   std::string BrokenInvariant(Instant now) const;
@@ -102,7 +103,7 @@ class Ledger {
   bool recovered_ = false;  // no generation lived when the record was made, nor has one begun since
   bool recovers_ = false;   // recovered, and agents still have to report what the record lacks
   TimeSpent certain_;       // of the live generation; its total is at most that until closed_
-  TimeSpent booked_;        // from begun_ to the beginning of what is not over yet
+  TimeSpent booked_;        // from begun_ to the begin of the live generation or wait
 };
 
 }  // namespace ddprun::rendezvous

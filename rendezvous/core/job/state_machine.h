@@ -45,7 +45,7 @@ class StateMachine {
   // from the wire aborts (R9).
   std::vector<Effect> Step(Instant now, const Event& event);
 
-  // When Step(TimerDue) is wanted next; infinite = not at all.
+  // When to call Step(TimerDue) next; infinite = never.
   Instant NextDeadline() const;
 
   // The record that all Persists until now ask for; O(n). The next PersistDone confirms to the

@@ -45,7 +45,7 @@ class ProbeClock {
     return pace_ ? *pace_ : ProbePace(lease, least);
   }
   bool ticks() const { return !due_.is_infinite(); }
-  // When Tick is wanted; infinite while resting.
+  // When to call Tick; infinite while resting.
   Instant due() const { return due_; }
 
  private:

@@ -45,9 +45,9 @@ class Doorkeeper {
  public:
   // A stranger of a crowd that is this old may be evicted: a Join arrives within some round trips.
   static constexpr absl::Duration kRipeAfter = absl::Seconds(1);
-  // The same for a stranger whose address isn't a crowd. A cluster's agents all connect at the same
-  // moment, each from its own address, and then the service is the slow side: it welcomes about a
-  // thousand in a second.
+  // A stranger whose address isn't a crowd may be evicted at this age. A cluster's agents all
+  // connect at the same moment, each from its own address, and then the service is the slow side:
+  // it welcomes about a thousand in a second.
   static constexpr absl::Duration kFewRipeAfter = absl::Seconds(10);
   // Pause after an accept(2) without a free descriptor, unless a connection ends before.
   static constexpr absl::Duration kExhaustedPause = absl::Milliseconds(100);
