@@ -43,8 +43,8 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Accepts in one turn of the loop: enough for a queue full of strangers to be through before an
-// agent behind them gives its attempt up.
+// Accepts in one turn of the loop: a queue full of strangers (4,096 by default, net.core.somaxconn)
+// takes 16 turns, so it is through before an agent behind them gives its attempt up.
 constexpr int kAcceptsPerEvent = 256;
 // One warning a minute: a peer that makes descriptors run out once can do so for ever.
 constexpr absl::Duration kWarnEvery = absl::Minutes(1);

@@ -1,4 +1,4 @@
-// What the page's other files share. Texts of jobs go in as text only, never as HTML.
+// Functions that the page's other files share. Texts of jobs are inserted as text only, never as HTML.
 "use strict";
 
 function make(name, text, className) {
@@ -8,7 +8,7 @@ function make(name, text, className) {
   return element;
 }
 
-// An SVG element; a `title` is what a pointer over it shows.
+// Makes an SVG element. `title` is its tooltip.
 function draw(name, attributes, title) {
   const element = document.createElementNS("http://www.w3.org/2000/svg", name);
   for (const [key, value] of Object.entries(attributes)) element.setAttribute(key, value);
@@ -20,12 +20,12 @@ function draw(name, attributes, title) {
   return element;
 }
 
-// Writes only what has changed, so that what is selected or pointed at stays.
+// Writes only if the text has changed, so that selections and tooltips stay.
 function setText(element, text) {
   if (element.textContent !== String(text)) element.textContent = text;
 }
 
-// What stays in its place isn't touched: an element that is taken out loses the keyboard.
+// Elements that keep their place aren't touched, because a removed element loses the focus.
 function setChildren(parent, children) {
   const kept = new Set(children);
   for (const child of [...parent.children]) {
@@ -54,13 +54,13 @@ function count(number, noun) {
   return `${number} ${noun}${number === 1 ? "" : "s"}`;
 }
 
-// Three digits that mean something: "0.988", "12.5", "4310".
+// Three significant digits: "0.988", "12.5", "4310".
 function digits(value) {
   if (!Number.isFinite(value)) return String(value);
   return Math.abs(value) >= 100 ? String(Math.round(value)) : String(Number(value.toPrecision(3)));
 }
 
-// Of thousands: more than a call takes as arguments.
+// The least or largest of thousands of values, which are more than a call can take as arguments.
 function minOf(values) {
   return values.reduce((least, value) => Math.min(least, value), Infinity);
 }
@@ -77,7 +77,7 @@ function gib(bytes) {
   return (Number(bytes) / 2 ** 30).toFixed(1);
 }
 
-// Figures that are older are those of a driver, or a node, that doesn't answer any more.
+// Older figures come from a driver, or a node, that no longer answers.
 const FIGURES_FRESH_MS = 5000;
 
 function gpusOf(node) {
@@ -88,10 +88,10 @@ function isMarked(worker) {
   return worker.phase !== "unmarked";
 }
 
-// What is meant to happen: a node that joins, is drained or preempted, a job that is done.
+// Planned ends of a generation: a node joins, is drained or preempted, or the job is done.
 const PLANNED = / joined$| is preempted: | is drained| left: (?!its keeper)|succeeded| stopped by | was asked to stop/;
 
-// Why a generation ended, as the service tells it, in a few words: [pattern, words from its groups].
+// Short forms of the service's reasons for the end of a generation: [pattern, words from its groups].
 const SHORT_NAMES = [
   [/^worker rank (\d+) on (\S+) was killed by (\S+)/, (rank, host, signal) => `rank ${rank} on ${host}: ${signal}`],
   [/^worker rank (\d+) on (\S+) exited with code (\d+)/, (rank, host, code) => `rank ${rank} on ${host}: exit code ${code}`],

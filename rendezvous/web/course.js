@@ -1,16 +1,16 @@
-// How a job went: its curves, generations and what happened to it, above one axis of time.
+// The history of a job: its curves, generations and events above one time axis.
 "use strict";
 
 const LATEST_MS = 10 * 60 * 1000;
 const LANE = 64;          // pixels of a curve
-const LANE_HEAD = 18;     // above it, for its name and value
+const LANE_HEAD = 18;     // above the curve, for its name and value
 const BARS = 22;          // of the generations
-const NAME_ROW = 15;      // of the names of what happened
+const NAME_ROW = 15;      // of the names of events
 const SCALE = 48;         // at the right, for the ends of the axes
-const CHARACTER = 7.4;    // about the width of one, at 12 pixels, or less
+const CHARACTER = 7.4;    // upper bound of a character's width, at 12 pixels
 const PHONE = 480;        // pixels of width, and less, with shorter names in fewer rows
 
-// Whose curves there are. `from`: the least value that the axis begins with, or that of the curve.
+// The figures that have curves. `from`: where the axis begins; if unset, at the curve's least value.
 const CURVES = [
   {name: "steps_per_second", title: "steps/s", from: 0},
   {name: "loss", title: "loss"},
@@ -18,7 +18,7 @@ const CURVES = [
   {name: "gpu_busy", title: "GPUs busy", from: 0, to: 1, text: value => `${Math.round(100 * value)} %`},
 ];
 
-// What ended each generation that has ended.
+// Why each ended generation ended.
 function marksOf(job) {
   return job.history.filter(generation => generation.ended_ms_ago !== undefined && generation.end_reason).map(generation => ({
     ago: Number(generation.ended_ms_ago),
@@ -30,12 +30,12 @@ function marksOf(job) {
 }
 
 function drawFlag(x, mark) {
-  // A fault is a triangle, what was planned a diamond: told apart without colours, too.
+  // A fault is a triangle and a planned end a diamond, so the two differ without colours, too.
   const points = mark.kind === "bad" ? `${x - 5},0 ${x + 5},0 ${x},9` : `${x},0 ${x + 4.5},4.5 ${x},9 ${x - 4.5},4.5`;
   return draw("polygon", {points, class: mark.kind});
 }
 
-// Lines through all curves, each with a flag, and its name where there is room; where there is none, it is counted.
+// Lines through all curves, each with a flag and, if there is room, a name; the others are counted.
 function drawMarks(marks, x, width, rows, height) {
   const ends = Array(rows).fill(-Infinity);
   const longest = width <= PHONE ? 24 : 36;
@@ -67,7 +67,7 @@ function drawMarks(marks, x, width, rows, height) {
   return [shapes, hidden];
 }
 
-// [values as numbers, null where nothing was told; whether one was no number].
+// [values as numbers, null if not reported; whether one was NaN or infinite].
 function valuesOf(values) {
   return [values.map(value => typeof value === "number" ? value : null), values.some(value => typeof value === "string")];
 }
@@ -78,7 +78,7 @@ function scaleOf(curve, shown) {
   return most > least ? [least, most] : [least, least + (Math.abs(least) || 1)];
 }
 
-// Points in a row that are a line; where nothing was told for a while it has a gap.
+// Joins consecutive points to a line, with a gap where nothing was reported for a while.
 function pathOf(points) {
   const steps = points.slice(1).map((point, i) => points[i].ago - point.ago).sort((a, b) => a - b);
   const gap = 4 * Math.max(2500, steps[Math.floor(steps.length / 2)] || 0);
@@ -91,13 +91,13 @@ function pathOf(points) {
     }
     const begins = before === null || before.ago - point.ago > gap;
     path += `${begins ? "M" : "L"}${point.x.toFixed(1)} ${point.y.toFixed(1)}`;
-    if (begins) path += "h0.1";  // a point alone is seen, too
+    if (begins) path += "h0.1";  // makes a single point visible
     before = point;
   }
   return path;
 }
 
-// One curve in its lane, or null when nothing was told of it in this time.
+// One curve in its lane, or null if nothing was reported in this time.
 function drawCurve(curve, series, span, shift, x, width, top) {
   const [values, broken] = valuesOf(series[curve.name]);
   const inside = series.ms_ago.map((ago, i) => ({ago: ago + shift, value: values[i], told: series[curve.name][i]}))
@@ -129,7 +129,7 @@ function drawCurve(curve, series, span, shift, x, width, top) {
   return group;
 }
 
-// A bar for each generation; what lies between two is the time that the change took.
+// A bar for each generation; the gap between two bars is the time that the change took.
 function drawGenerations(job, x, span, top) {
   const shapes = [];
   const bar = (from, to, className, title) => {
@@ -139,7 +139,7 @@ function drawGenerations(job, x, span, top) {
     shapes.push(draw("rect", {x: left, y: top, width: wide, height: BARS, class: className}, title));
     return wide;
   };
-  // Gaps come last: they may be the narrowest, and lie upon the others.
+  // Gaps are drawn last, on top, because they may be the narrowest.
   job.history.forEach(generation => {
     const ended = generation.ended_ms_ago === undefined ? 0 : Number(generation.ended_ms_ago);
     const began = Number(generation.began_ms_ago);

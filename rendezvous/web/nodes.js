@@ -1,12 +1,12 @@
-// The table of a job's nodes: who needs a look comes first, with its ranks; large jobs fold the others into a line.
+// The table of a job's nodes: nodes that need attention come first, with their ranks; large jobs fold the others into one line.
 "use strict";
 
-const NODES_SHOWN = 16;     // so many nodes are all shown
-const LOOKS_SHOWN = 64;     // at most so many of those that need a look, while the others are folded
-const LOOKS_UNFOLDED = 8;   // of them, those that show their ranks by themselves, where these aren't alike
-const RANKS_UNFOLDED = 16;  // ranks of a node that are all shown; of larger ones those that lag, unless asked for
+const NODES_SHOWN = 16;     // up to this number all nodes are shown
+const LOOKS_SHOWN = 64;     // at most this many nodes that need attention, while the others are folded
+const LOOKS_UNFOLDED = 8;   // how many of them show their ranks unasked, if the ranks differ
+const RANKS_UNFOLDED = 16;  // up to this number all ranks of a node are shown; beyond, only those that lag, unless asked for
 
-// How much a node needs a look, and why: the worse, the larger.
+// How much a node needs attention, and why: larger is worse.
 function troubleOf(node) {
   if (["unreachable", "quarantined"].includes(node.state)) return [5, node.state];
   if (gpusOf(node).some(gpu => gpu.lost)) return [4, "GPU lost"];
@@ -21,7 +21,7 @@ function behindOf(node) {
   return maxOf([0, ...node.workers.map(worker => Number(worker.behind))]);
 }
 
-// [nodes that need a look, the worst first; the others, by rank].
+// [nodes that need attention, the worst first; the others, by rank].
 function sortNodes(nodes) {
   const rank = node => node.group_rank === undefined ? Infinity : Number(node.group_rank);
   const looks = nodes.map(node => ({node, trouble: troubleOf(node)[0], behind: behindOf(node)})).filter(each => each.trouble > 0);
@@ -31,7 +31,7 @@ function sortNodes(nodes) {
   return [looks.map(each => each.node), rest];
 }
 
-// As `ddprun top` has it. Params: gpu: the rank's own, or undefined.
+// The same columns as in `ddprun top`. Params: gpu: the rank's own, or undefined.
 function rankState(node, worker, gpu) {
   if (gpu && gpu.lost) return "GPU lost";
   if (node.lag === "silent") return "silent";
@@ -108,7 +108,7 @@ function badgeIn(cell, text) {
   cell.firstChild.className = `badge ${kindOfState(text)}`;
 }
 
-// The rows of one job's table. Rows stay the same elements from one look to the next.
+// The rows of one job's table. Rows stay the same elements from one status to the next.
 class NodeTable {
   constructor(section) {
     this._table = section.querySelector(".nodes");
@@ -187,7 +187,7 @@ class NodeTable {
     return setText(button, ranksText(node));
   }
 
-  // A bar says how fast the node is beside the fastest.
+  // The bar shows the node's speed relative to the fastest node.
   _showRate(cell, node, fastest) {
     if (!cell.firstChild) cell.append(make("span"), make("meter"));
     const [text, meter] = cell.children;
@@ -203,7 +203,7 @@ class NodeTable {
     setText(rank, worker.rank);
     setText(step, isMarked(worker) ? worker.step + (worker.lag === "behind" ? `, ${worker.behind} behind` : "") : "–");
     step.classList.toggle("lags", worker.lag === "behind");
-    // GPUs and ranks go together where there are as many of one as of the other.
+    // GPUs are shown with ranks if there are equally many of both.
     const own = gpusOf(node).length === node.worker_count ? gpusOf(node)[node.workers.indexOf(worker)] : undefined;
     setText(gpus, own ? gpuText(own) : "");
     badgeIn(state, rankState(node, worker, own));

@@ -18,7 +18,7 @@ function phaseAndTime(job) {
   return [`${job.phase} for`, duration(Number(between ? last.ended_ms_ago : job.age_ms))];
 }
 
-// "7 of 8 warm, 1.8 s saved", over all nodes of the generation that runs; null where none can start warm.
+// "7 of 8 warm, 1.8 s saved", over all nodes of the running generation; null if none can start warm.
 function warmFigure(job) {
   const told = job.nodes.filter(node => node.warm && node.warm.warm_workers + node.warm.cold_workers > 0).map(node => node.warm);
   if (!told.length) return null;
@@ -53,7 +53,7 @@ function figures(job, curves) {
   return [...shown, ...more.filter(([, value]) => value !== null)];
 }
 
-// What the time went into, as docs/GOODPUT.md has it: good, needed, lost. A planned change costs a rendezvous and a restart, too.
+// How the time was spent, as in docs/GOODPUT.md: good, needed, lost. A planned change costs a rendezvous and a restart, too.
 const CAUSE_KINDS = {
   training: "good", evaluation: "good",
   data_wait: "wait", checkpoint: "wait", start_up: "wait", idle: "wait", ending: "wait", unmarked: "wait",
@@ -105,7 +105,7 @@ function describe(generation) {
   return item;
 }
 
-// A job's part of the page, which stays while the job does.
+// A job's part of the page, which exists as long as the job.
 class JobSection {
   constructor() {
     this.element = document.getElementById("job").content.cloneNode(true).firstElementChild;
@@ -120,7 +120,7 @@ class JobSection {
     }
   }
 
-  // Requires: the element is in the document, whose width counts.
+  // Requires: the element is in the document, because its width is measured.
   show(job, curves, shift) {
     this._told = [job, curves, shift];
     const find = selector => this.element.querySelector(selector);
@@ -158,8 +158,8 @@ let curvesOfJobs = new Map();  // by run id
 let curvesAt = -Infinity;      // when they were asked for
 let last = null;               // the status that is shown
 
-// fetch() refuses an address with a user and a password, which a page has that was opened as
-// http://user:password@host: the browser keeps them, and sends them without being told.
+// fetch() refuses an address with a user and a password, as in a page opened as
+// http://user:password@host. The browser keeps both, and sends them on its own.
 function ask(path) {
   const page = new URL(location.href);
   page.username = page.password = "";
@@ -170,7 +170,7 @@ async function askForCurves(jobs) {
   if (performance.now() - curvesAt < CURVES_PAUSE_MS * Math.max(1, jobs)) return;
   const at = performance.now();
   const response = await ask("api/v1/curves");
-  if (!response.ok) return;  // of a service that has none
+  if (!response.ok) return;  // the service has no curves
   curvesOfJobs = new Map((await response.json()).jobs.map(job => [job.run_id, job]));
   curvesAt = at;
 }

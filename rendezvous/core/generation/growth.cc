@@ -10,7 +10,8 @@
 // Every growth stops all workers, so a node that joins and fails again and again could keep a
 // healthy job from training. A growth is therefore on trial (members_before_ is set) until one of
 // two things happens:
-//   NoteEnd      a generation ends after kProgressUptime or more: the growth has paid off
+//   NoteEnd      a generation ends after kProgressUptime or more (60 s, which is longer than the
+//                start of workers): the growth has paid off
 //   NoteFormed   a generation has no more members than before the growth: it gained nothing
 // A growth that begins meanwhile replaces the one on trial. Comparing sizes once, when the next
 // generation forms, isn't enough: a node that joins and dies 20 seconds later is counted in that

@@ -81,6 +81,8 @@ Doorkeeper::Answer Doorkeeper::Accepted(ConnectionId id, const std::string& addr
   return answer;
 }
 
+// The listener stays readable when accept(2) finds no descriptor, so without kExhaustedPause the
+// loop would spin. Evicting isn't enough: gRPC's descriptor is free only when gRPC has closed it.
 std::optional<ConnectionId> Doorkeeper::OutOfDescriptors(Instant now) {
   Ripen(now);
   exhausted_until_ = latest_ + kExhaustedPause;
