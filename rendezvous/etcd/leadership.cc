@@ -8,9 +8,9 @@
 // How long this service may believe that it leads.
 //
 // etcd restarts the lease's time when it handles a renewal, which is some time after the renewal
-// was sent and before its answer arrives. Counting from the answer would let this service believe
-// in a lease that etcd has already given to another one, so until_ counts from `sent`. Both sides
-// only measure durations; no clocks are compared.
+// was sent and before its answer arrives. If until_ counted from the answer, this service would
+// believe that it leads when etcd may already have ended the lease and elected another node. So
+// until_ counts from `sent`. Both sides only measure durations; no clocks are compared.
 //
 // Example: a lease of 2 s, so a renewal every 500 ms; the member of etcd dies at 200 ms.
 //
@@ -23,7 +23,7 @@
 //   2100  end_ fires: the leadership is lost
 //
 // Safety doesn't depend on until_: etcd refuses this service's records once the leader's key has
-// another create revision (docs/decisions/0051), and nothing is decided without a record.
+// another create revision (docs/decisions/0051), and no decision is sent before it is recorded.
 
 namespace ddprun::rendezvous {
 namespace {

@@ -29,7 +29,7 @@
 //
 // Ids grow with time, so the order of ids is the order of ages, and strangers_ needs no second
 // index by age. last_ripe_ divides it: ids up to there are 1 s old. Ripen() moves the mark over
-// each stranger once. ripe_ and in_crowds_ answer "the largest crowd with a ripe stranger" and "the
+// each stranger once. ripe_ and in_crowds_ answer "the largest crowd with such a stranger" and "the
 // oldest stranger of any crowd" in O(log n).
 
 namespace ddprun::rendezvous {
