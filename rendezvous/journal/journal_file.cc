@@ -25,7 +25,7 @@
 #include "base/text.h"
 #include "rendezvous/journal/record_proto.h"
 
-// The records of a service's jobs in one file of SQLite (R10, docs/decisions/0047 and 0057).
+// The records of a service's jobs in one file of SQLite (R10, docs/decisions/0047).
 //
 // A service reports a decision only when Put() has returned OK. What Put() promises, and by what:
 //
@@ -53,8 +53,8 @@
 // The look after the write makes this safe: if the holder is still A there, then B, which writes
 // its name before it reads, will read record 3. The look before the write alone would let A report
 // a record that B doesn't have. The look after it alone would let a service that was replaced long
-// ago overwrite the rows of its successor; with both, only a write that is under way can do that
-// (steps 2 to 4), and docs/ASSUMPTIONS.md names that risk.
+// ago overwrite the rows of its successor. With both, only a write that is under way can do that
+// (steps 2 to 4), or damage the file; no check on one side can exclude it.
 //
 // The holder's file is replaced by rename(2), so a reader sees the old name or the new one. It has
 // a random number, because two containers may have the same host name and process id.
@@ -64,7 +64,7 @@ namespace {
 
 constexpr int64_t kApplicationId = 0x64647072;  // "ddpr"
 constexpr int64_t kFormat = 1;                  // grows when an older release can't read it
-// A job of 4,096 nodes needs 1 MB (docs/decisions/0047), so one of kNodesMax nodes some 4 MB.
+// The record of a job of 4,096 nodes has 1 MB, so that of kNodesMax nodes has some 4 MB.
 constexpr size_t kRecordBytesMax = size_t{256} << 20;
 
 constexpr char kTable[] =

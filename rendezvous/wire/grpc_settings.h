@@ -15,9 +15,8 @@
 
 namespace ddprun::rendezvous {
 
-// The settings of gRPC for every server and client of ours, where its defaults are unsafe here
-// (design.md §3). tests/server/grpc_settings_test.cc has a test for each that fails with the
-// default.
+// The settings of gRPC for every server and client of ours, where its defaults are unsafe here.
+// tests/server/grpc_settings_test.cc has a test for each that fails with the default.
 
 // One attempt at one address: long enough for one lost SYN (sent again after 1 s).
 inline constexpr absl::Duration kConnectTimeout = absl::Milliseconds(1500);

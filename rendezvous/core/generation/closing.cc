@@ -35,7 +35,7 @@
 // again and again could end every generation for free.
 //
 // The text counts equal failures from kSameFailuresNamed on. The count ends no job unless the user
-// asks for that with --crash_loop (docs/decisions/0017).
+// asks for that with --crash_loop (restart_policy.h says why).
 
 namespace ddprun::rendezvous {
 
