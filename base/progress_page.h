@@ -43,11 +43,10 @@ inline constexpr size_t kProgressDataWaitOffset = 320;
 // What the watching thread of a worker whose steps are counted sees beside the training
 // (launcher/marks), a few times a second while there is no step. All are 64-bit words but the text.
 inline constexpr size_t kProgressCollectivesOffset = 384;  // begun in the default group, plus one
-inline constexpr size_t kProgressLookedOffset =
-    392;  // time of the latest look, as the time of a mark
-inline constexpr size_t kProgressLooksOffset = 400;   // looks since the last mark
-inline constexpr size_t kProgressPlacesOffset = 408;  // different places seen, and growths
-inline constexpr size_t kProgressJumpsOffset = 416;   // looks in the jump of a loop
+inline constexpr size_t kProgressLookedOffset = 392;       // latest look, as the time of a mark
+inline constexpr size_t kProgressLooksOffset = 400;        // looks since the last mark
+inline constexpr size_t kProgressPlacesOffset = 408;       // different places seen, and growths
+inline constexpr size_t kProgressJumpsOffset = 416;        // looks in the jump of a loop
 // The time-out of the default group in milliseconds; 0 = not known.
 inline constexpr size_t kProgressTimeoutOffset = 424;
 inline constexpr size_t kProgressFlagsOffset = 432;

@@ -26,6 +26,11 @@ namespace ddprun::rendezvous {
 // any other. There is at most one call at a time, for all clients that asked before it began; the
 // pages and curves themselves don't wait for it. For the curves the server asks if no client does
 // (CurveBook). Threads: two of its own; Start and the destructor: any, once.
+//
+// The HTTP library is libevent's evhttp: it needs only libc, and Debian has a static library of it
+// for the wheel. Debian's cpp-httplib needs OpenSSL and brotli in every `ddprun`, and
+// prometheus-cpp has no static library. The threads are its own, so that a slow reader delays no
+// job.
 class WebServer {
  public:
   struct Options {

@@ -54,6 +54,10 @@ struct RestartDecision {
 //   of restarts;
 //   any other failure costs a restart, if one is left. Failures that no restart will cure end the
 //   job for good, and quick failures in a row are followed by growing pauses.
+//
+// Limits that torchrun doesn't have (crash loops, membership changes) act only if the user gives
+// them: a program that fails six times and then works, because a file server isn't mounted so far,
+// gets all the restarts that were asked for.
 RestartDecision DecideRestart(const JobSpec& spec, const RestartHistory& before,
                               const RoundEnd& end);
 

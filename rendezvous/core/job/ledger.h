@@ -34,6 +34,11 @@ namespace ddprun::rendezvous {
 //
 // A service that resumes the job gets the same reports from the same agents. It counts again when
 // all of them have reported, and has at least what the former service had.
+//
+// Why one node and not the mean of all: a checkpoint of rank 0 for which 63 others wait would count
+// as a sixty-fourth of a checkpoint. Nodes report durations, not times, because clocks of hosts
+// can't be compared. Training is measured by marks and isn't the remainder, because with a
+// remainder the times would sum up whatever is wrong.
 class Ledger {
  public:
   // The first node has joined.

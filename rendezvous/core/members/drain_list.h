@@ -12,6 +12,10 @@ namespace ddprun::rendezvous {
 
 // The machines that were asked to leave, and may not join again until the drain is undone (R15).
 // Pure.
+//
+// A drained node leaves as a preempted one does, but its machine must stay away, because a
+// supervisor restarts an agent that has ended at once. A drained machine isn't kept as a spare,
+// because spares hold GPUs that an operator wants to work on.
 class DrainList {
  public:
   // Adds a machine. Bound: the last kDrainedMax; after that the oldest one may join again.

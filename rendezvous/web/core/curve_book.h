@@ -35,6 +35,10 @@ struct JobCurves {
 
 // Keeps the curves of a service's jobs: 45 KiB each, for kJobsMax jobs at most. Jobs that the
 // service has forgotten are dropped.
+//
+// The curves are kept by the page's server and not by the service's core: figures decide nothing,
+// and in the core they would have to be proved, recorded and recovered. A point has the mean of its
+// samples, so one NaN makes it NaN, and a loss that has diverged stays visible.
 class CurveBook {
  public:
   static constexpr size_t kJobsMax = 64;
