@@ -69,7 +69,7 @@ struct GenerationView {
   std::string end_reason = {};
   std::optional<uint64_t> first_step = {};  // lowest one seen of its workers; nullopt = none marks
   std::optional<uint64_t> last_step = {};
-  std::optional<WarmStart> warm = {};  // nullopt = none of its nodes has --warm on
+  std::optional<WarmStart> warm = {};  // nullopt = no node has reported warm starts
 };
 
 }  // namespace ddprun::rendezvous
