@@ -12,7 +12,7 @@
 // believe that it leads when etcd may already have ended the lease and elected another node. So
 // until_ counts from `sent`. Both sides only measure durations; no clocks are compared.
 //
-// Example: a lease of 2 s, so a renewal every 500 ms; the member of etcd dies at 200 ms.
+// Example: a lease of 2 s, so a renewal every 500 ms; no member of etcd answers from 200 ms on.
 //
 //   ms    event                          until_   next renewal
 //   0     the lease is asked for         2000     at once
