@@ -24,7 +24,8 @@ inline constexpr absl::Duration kSecondPathBelow = absl::Seconds(3);
 // tried two others (1.8 and 3.6 s).
 inline constexpr absl::Duration kNoPathFrom = absl::Seconds(15);
 
-// How many connections for heartbeats an agent has beside its own. Params: lease: in force.
+// How many connections for heartbeats an agent has beside its own. Params: lease: in force, or
+// that of nodes_min nodes if longer.
 constexpr size_t HeartbeatPaths(absl::Duration lease) {
   if (lease < kSecondPathBelow) return 2;
   return lease < kNoPathFrom ? 1 : 0;

@@ -9,8 +9,8 @@
 
 namespace ddprun::rendezvous {
 
-// The service's time constants that no flag changes. docs/PROTOCOL.md has all times, in its rules
-// and in "Times".
+// The service's time constants that no flag changes. docs/PROTOCOL.md names them in its rules, and
+// has those that flags change in "Times".
 
 // Time beyond its stop grace in which a node has to answer StopWorkers; after that it is unclean
 // (R3).

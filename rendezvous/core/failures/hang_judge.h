@@ -30,18 +30,24 @@ struct HangVerdict {
 // seldom the guilty one. Strongest evidence first:
 //   1. stopped by a signal
 //   2. behind: the lowest step of the ranks that mark steps; if all are equal, also the ranks that
-//   never mark; of these, if it is known, those that have begun the fewest collectives
-//   3. of these, busy ranks, but only if overdue; before that they are slow, not hung
-//   4. of these, if all are still, those that wait for something else in the kernel than most
-// If steps are counted for the program on all ranks (ProgressPhase::kCounted), only two rules
-// follow 1: the ranks that have begun fewer collectives than the others, if that is known of all (a
-// busy one only if overdue); if there is none, the ranks inside a collective that wait for a rank
-// that has ended with status 0.
-// A rank within the limit of its own phase (a long checkpoint) holds nothing up. Idle and done
-// ranks are left out. If ranks are suspect before their steps are known (`early`), only ranks that
-// others await in a collective are named. If an explicit --hang_timeout is over for all ranks
-// (`idle`), 4 applies to counted steps, too. The verdict ends the guilty ranks if all of them are
-// `expired`. Params: complete: every awaited node has answered; otherwise only 1 applies.
+//      never mark; of these, if it is known of all, those that have begun the fewest collectives of
+//      the default group
+//   3. of these, active ranks, but only once some rank is overdue; before that they are slow, not
+//      hung
+//   4. of these, if all are still, those that wait in a different place in the kernel than more
+//      than half of all ranks; otherwise all of them, a tie: none is called the cause
+// There is no verdict if a rank that is behind is within the limit of its own phase (a long
+// checkpoint).
+// If steps are counted for the program on all ranks (ProgressPhase::kCounted; if only on some,
+// these count as unmarked), only two rules follow 1: the ranks that have begun the fewest
+// collectives, if that is known of all and differs, and each of them is suspect and still, or
+// overdue; if there are none, suspect ranks inside a collective of a group which a member that has
+// ended with status 0 had not begun. If an explicit --hang_timeout is over for all ranks (`idle`),
+// 4 applies, too. While all suspects are `early`, only ranks are guilty that have begun the fewest
+// collectives of all, and fewer than others. Idle and done ranks are left out. The verdict ends the
+// guilty ranks if all of them are `expired`; stopped ranks only while others wait, or by an
+// explicit --hang_timeout. Params: complete: every awaited node has answered; otherwise only 1
+// applies.
 std::optional<HangVerdict> JudgeHang(const std::vector<RankProgress>& ranks, bool complete);
 
 }  // namespace ddprun::rendezvous

@@ -61,9 +61,9 @@ struct RestartDecision {
 RestartDecision DecideRestart(const JobSpec& spec, const RestartHistory& before,
                               const RoundEnd& end);
 
-// Whether the worker was killed by a signal from outside (KILL, TERM, INT, HUP, QUIT, …), without a
-// message and not for lack of memory, or was stopped (SIGSTOP) until it hung. That is no evidence
-// about program or machine, so it is no quick failure, and no node is blamed for it.
+// Whether the worker was killed by a signal from outside (KILL, TERM, INT, HUP, QUIT, USR1 or USR2)
+// without a message and not for lack of memory, or was stopped (SIGSTOP) until it hung. That is no
+// evidence about program or machine, so it is no quick failure, and no node is blamed for it.
 bool KilledFromOutside(const WorkerFailure& failure);
 
 // The part of a failure by which two failures count as alike: exit code, signal, start error and

@@ -17,7 +17,7 @@ namespace ddprun::rendezvous {
 // What ends the live generation.
 struct Trigger {
   std::string reason;  // for people
-  std::string name;    // for programs: "worker_failed", "node_lost" (docs/PROTOCOL.md, Notes)
+  std::string name;    // for programs: "worker_failed"; docs/event_log.schema.json has all
   // Earliest time of a fault that was unknown until now; nullopt = nothing went wrong.
   std::optional<Instant> fault = std::nullopt;
   bool for_growth = false;

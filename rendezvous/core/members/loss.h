@@ -19,7 +19,10 @@ enum class LossProof {
 
 // The texts about a loss.
 struct Loss {
-  std::string why;       // in short: "lease expired"
+  // For programs: "stream closed", "lease expired", "unclean" or "a new agent took its place". If
+  // the node was done, the note `node_left` has it after "done, "; a member that was done and is
+  // missed later is noted as "done and gone".
+  std::string why;
   absl::Status goodbye;  // for its open stream; OK if there is none
   absl::Status refusal;  // for later joins of this agent process; OK = it may come back
 };
