@@ -14,7 +14,7 @@
 
 namespace ddprun::launcher {
 
-// One line of an event log (docs/TESTING.md): of an agent, a service or `ddprun chaos` itself.
+// One line of an event log (docs/EVENTS.md): of an agent, a service or `ddprun chaos` itself.
 struct TimelineLine {
   Instant at;
   std::string who;                            // "agent:<node>", "service", "chaos:<host>"
