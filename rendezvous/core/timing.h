@@ -21,6 +21,7 @@ inline constexpr absl::Duration kStopSlack = absl::Seconds(5);
 inline constexpr absl::Duration kRecoveryLease = absl::Seconds(2);
 // Least time in which a node may come back if its own service has been silent for a lease, from
 // when all others are back: if its agent lives, it hears of the new service at the same moment.
+// Meanwhile a quarter of this time is enough for a stall (R4).
 inline constexpr absl::Duration kVanishedLease = absl::Milliseconds(100);
 
 // How long leases aren't judged while no node at all is heard. Longer than agents wait for their

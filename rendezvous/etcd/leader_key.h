@@ -14,8 +14,8 @@ namespace ddprun::rendezvous {
 
 // A job's keys in etcd.
 struct JobKeys {
-  // The node that serves the job, and its address; expires with the lease of the service. Its
-  // create revision numbers the leadership, and only grows.
+  // The node that serves the job, and its address; expires with the lease of the service (2 s, or
+  // what etcd grants). Its create revision numbers the leadership, and only grows.
   std::string leader;
   // The node of the current leader, or of the last one if it ended without resigning.
   std::string host;
