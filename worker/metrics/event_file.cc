@@ -23,7 +23,7 @@ using tensorboard::v1::SessionLog;
 using tensorboard::v1::Summary;
 
 constexpr absl::string_view kNamePrefix = "events.out.tfevents.";
-// Later versions' readers take back steps where a session log says so.
+// From this version on readers drop earlier events at the step of a session log.
 constexpr const char* kFileVersion = "brain.Event:2";
 
 void AppendLittleEndian(std::string& out, uint64_t number, int bytes) {

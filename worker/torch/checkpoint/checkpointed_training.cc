@@ -113,7 +113,7 @@ void CheckpointedTraining::TakeOfShard(uint32_t shard, size_t shards,
                                        CheckpointTensors& tensors) const {
   CheckpointTensors state = TensorsWithPrefix(stored, kOptimizerPrefix);
   if (zero() != nullptr) state = zero()->OwnPart(state);
-  // The shard's bytes needn't stay for the few that are ours.
+  // A view would keep the memory of the whole shard.
   for (auto& [name, tensor] : state) tensor = tensor.clone();
   AddTensors(kOptimizerPrefix, state, tensors);
   if (shards != context_.world_size() || shard != context_.rank()) return;

@@ -22,7 +22,7 @@
 namespace ddprun::worker {
 namespace {
 
-// May differ between ranks: each has its own files, threads and words.
+// Options that may differ between ranks: files, threads, output.
 constexpr std::array kOfOneRank = {"data",        "num_workers",    "threads",
                                    "output_dir",  "checkpoint_dir", "keep_checkpoints",
                                    "resume_from", "weights_prefix", "weights_strict",
@@ -38,7 +38,7 @@ std::string TensorFact(const torch::Tensor& tensor) {
                       absl::StrFormat("%016x", HashOf(bytes)));
 }
 
-// "" = it can't be loaded.
+// Describes a sample; "" = it can't be loaded.
 std::string SampleFact(const Dataset& data, int64_t sample) {
   const absl::StatusOr<std::string> fact = CatchExceptions([&]() -> absl::StatusOr<std::string> {
     // torch::manual_seed() would reach the generators of GPUs, too.
