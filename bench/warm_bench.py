@@ -28,7 +28,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "contract"))
 import cluster  # noqa: E402
 import jobs  # noqa: E402
 
-TRAIN = """import torch, torch.distributed as dist
+TRAIN = '''import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 dist.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(64, 64))
@@ -46,7 +46,7 @@ while True:
     if flag.item() > 0: break
 dist.destroy_process_group()
 os._exit(0)  # torch 2.11 aborts now and then when gloo's threads still run while the interpreter ends: a failure, so a restart
-"""
+'''
 
 WAYS = {  # name: (launcher, options)
     "daemon": (jobs.OURS, ()),
@@ -217,7 +217,7 @@ def told(way, what, seconds):
 
 
 def again(way, what, count, lines, trial):
-    """Seconds of `count` trials, each of which begins with the lines of the one before."""
+    """Seconds of `count` trials; each begins with the lines of the one before."""
     seconds = []
     for _ in range(count):
         took, lines = trial(lines)
@@ -273,7 +273,7 @@ def show(seconds):
                 base = min(of) if way == "torchrun" else statistics.median(of)
                 ratio = f", {base / statistics.median(seconds['daemon']['start']):.1f} times daemon"
             elif warm and of and way != "warm":
-                # Of torchrun its best, as far as it recovered at all.
+                # torchrun's best trial, among those in which it recovered.
                 base = min(of) if way == "torchrun" else statistics.median(of)
                 ratio = f", {base / statistics.median(warm):.1f} times warm"
             print(f"{what + ' to first step,':<28}{way:<10}{shown(of)}{ratio}")

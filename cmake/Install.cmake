@@ -15,7 +15,7 @@ install(CODE "
   endif()" COMPONENT program)
 install(TARGETS ddprun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 include(Manual)         # manual page and completion
-if(DDPRUN_STATIC)  # whose work is linked in
+if(DDPRUN_STATIC)  # licenses of the libraries that are linked in
   foreach(package libgrpc++-dev libprotobuf-dev libabsl-dev libre2-dev libuv1-dev libyaml-cpp-dev nlohmann-json3-dev
                   libspdlog-dev libfmt-dev libc-ares-dev libevent-dev libsqlite3-dev libssl-dev zlib1g-dev gcc-12-base)
     install(FILES /usr/share/doc/${package}/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/ddprun/copyright

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""glibc_stubs.py TARGET FOLDER: what a C compiler needs to link with another version of glibc: Scrt1.o and libraries that have
-that version's symbols and nothing else. ziglang makes them; TARGET is Zig's word: x86_64-linux-gnu.2.28."""
+"""glibc_stubs.py TARGET FOLDER: makes what a C compiler needs to link with another version of glibc: Scrt1.o and libraries that
+have that version's symbols and nothing else. ziglang makes them; TARGET is a target of Zig's: x86_64-linux-gnu.2.28."""
 
 import os
 import re
@@ -10,7 +10,7 @@ import subprocess
 import sys
 import tempfile
 
-# Of what Zig would link with: how it begins and ends.
+# The files wanted among those that Zig would link.
 WANTED = re.compile(r"\S+/(Scrt1\.o|lib\w+\.so\.\d+|libc_nonshared\.a)(?=\s|$)")
 
 # Variables with several names: of a copy that a program has of one (R_X86_64_COPY) the linker must make all of them the copy's

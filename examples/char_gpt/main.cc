@@ -203,7 +203,7 @@ absl::Status CheckShape(const GptOptions& shape) {
 }
 
 absl::Status CheckLength(const Text& text, const std::string& path, const GptOptions& shape) {
-  // Of the tenth that is held out there must be a window.
+  // The tenth that is held out must have at least one window.
   const int64_t least = 10 * (shape.context_length + 2);
   if (text.tokens.size(0) >= least) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the text '", path, "' has ", text.tokens.size(0),

@@ -108,7 +108,8 @@ class Agent:
     def await_generation_end(self, generation, on_sent=None):
         """Waits for the end of a generation that this worker takes part in; returns why it ended.
 
-        on_sent: is called when the agent is being told. From the call on, the worker isn't stopped at that end, but goes on in its process (docs/PROTOCOL.md, W10).
+        on_sent: is called when the request is sent. From then on the agent doesn't stop the worker at that end; the worker goes
+        on in its process (docs/PROTOCOL.md, W10).
         RpcError: ABORTED: the job is over; FAILED_PRECONDITION: the worker is being stopped already.
         """
         reply = self._call("AwaitGenerationEnd", _field(1, self._local_rank) + _field(2, generation), None, on_sent)

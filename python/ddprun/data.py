@@ -291,7 +291,7 @@ def _size_of(data):
         return len(data)
     except TypeError:
         raise ValueError(f"a sampler needs a data set with a length, or the number of its samples, not {type(data).__name__}: "
-                         "of a stream of unknown length nobody can say which samples are whose") from None
+                         "a stream of unknown length can't be divided among the ranks") from None
 
 
 def _check_state(size, seed, epoch, consumed):

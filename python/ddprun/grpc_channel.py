@@ -164,7 +164,7 @@ class Channel:
             pass  # the server was first
 
     def release(self):
-        """By who makes the calls, when there is none: the descriptor goes."""
+        """Closes the descriptor. Called by the thread that makes the calls, between two calls."""
         self._closed = True
         self._socket.close()
 

@@ -1,6 +1,6 @@
 """torch's launch_agent(), carried out by ddprun.
 
-Imports torch only inside of functions: who calls them has done so.
+Imports torch only inside functions: their callers have imported it already.
 """
 
 import codecs
@@ -123,8 +123,8 @@ def _log_options(specs):
 def _command(entrypoint, args, config, folder):
     """The job's name in reports, and the words for ddprun's command line behind the options."""
     if callable(entrypoint):
-        # --run_path: as in torch, who has finished waits until all workers of the node have. A process group that is
-        # left to the end of the process would break that of those who are still at work.
+        # --run_path: as in torch, a worker that has finished waits for all workers of the node. Otherwise a process group that
+        # lives until the process ends would break the groups of workers that are still running.
         if not _is_function(entrypoint):
             return "run_script_path", ["--run_path", *args]
         return entrypoint.__name__, ["--run_path", *functions.prepare(entrypoint, args, config.start_method, folder)]

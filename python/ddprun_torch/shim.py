@@ -60,7 +60,7 @@ def launcher_of(words):
 
 
 def launch_arguments(arguments, environment):
-    """torch.distributed.launch passes --local-rank to the script unless told --use-env; torchrun's default is the other one."""
+    """torch.distributed.launch passes --local-rank to the script unless it gets --use-env; torchrun doesn't by default."""
     if any(word in ("--use-env", "--use_env") for word in arguments):
         return arguments
     environment["PET_USE_ENV"] = "0"

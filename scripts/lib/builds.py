@@ -10,8 +10,8 @@ from suites import Suite, labels_of, run_ctest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 
-# For a build/dev that is made here, for nobody who debugs or edits: files are joined and have line tables only, which takes
-# half the time. One that was configured by hand stays as it is.
+# Options of a build/dev that is made here, not for debugging or editing: files are joined and have line tables only, which takes
+# half the time. A folder that was configured by hand keeps its options.
 FRESH = ["-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_CXX_FLAGS_DEBUG=-g1"]
 
 

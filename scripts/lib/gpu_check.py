@@ -77,10 +77,10 @@ def machine(python):
     versions = ("import json, platform, torch; nccl = torch.cuda.nccl.version() if torch.cuda.is_available() else None\n"
                 "print(json.dumps({'python': platform.python_version(), 'torch': torch.__version__, 'cuda': torch.version.cuda,"
                 " 'nccl': nccl and '.'.join(map(str, nccl))}))")
-    told = subprocess.run([python, "-c", versions], capture_output=True, text=True, check=False, timeout=120)
-    if told.returncode != 0:
-        raise NothingToCheckWith(f"{python} can't import its torch:\n{told.stderr[-2000:]}")
-    facts = {"python3": python, "kernel": platform.release(), "cpus": os.cpu_count(), **json.loads(told.stdout)}
+    answer = subprocess.run([python, "-c", versions], capture_output=True, text=True, check=False, timeout=120)
+    if answer.returncode != 0:
+        raise NothingToCheckWith(f"{python} can't import its torch:\n{answer.stderr[-2000:]}")
+    facts = {"python3": python, "kernel": platform.release(), "cpus": os.cpu_count(), **json.loads(answer.stdout)}
     if shutil.which("nvidia-smi"):
         command = ["nvidia-smi", f"--query-gpu={','.join(OF_CARD)}", "--format=csv,noheader"]
         answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout.splitlines()
@@ -131,10 +131,10 @@ def run_check(check, variables, limit, why):
             status = "passed" if process.returncode == 0 else "failed"
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            told = end_jobs(tag)
+            output = end_jobs(tag)
             text, _ = process.communicate()
             status = "failed"
-            text += f"\n{told}\nit was ended after {limit:.0f} s, {why}\n"
+            text += f"\n{output}\nit was ended after {limit:.0f} s, {why}\n"
     figures = {line["name"]: {"value": line["value"], "unit": line["unit"]}
                for line in map(json.loads, re.findall(r"FIGURE (\{.*\})$", text, re.MULTILINE))}
     return {"name": check.name, "status": status, "seconds": round(time.monotonic() - began, 1), "figures": figures,
@@ -150,7 +150,7 @@ def reason_of(text):
 
 
 def say(text):
-    """To who reads; results are written though nobody does."""
+    """Prints a line. If nobody reads the output any more, the results are still written."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -256,7 +256,7 @@ def prepare(arguments, has_gpu):
     arguments.limit = arguments.limit or LIMIT * (TWINS_SLOWER if place == "cpu" else 1)
     python, torch = python_with_torch()
     variables = environment(python, torch, place)
-    try:  # before the checks, whose results would be lost
+    try:  # before the checks, because their results would be lost
         arguments.out.mkdir(parents=True, exist_ok=True)
         (arguments.out / "results.json").write_text("", encoding="utf-8")
     except OSError as problem:

@@ -28,7 +28,7 @@ PROGRAMS = {
 # Only where a CUDA toolkit is, which a bundle without them can't do without: --pack says so.
 OF_CUDA = ("ddprun_nccl", "ddprun_cuda", "worker_cuda_gpu_test")
 TUTORIAL = ROOT / "docs" / "tutorials" / "cpp.md"
-# Of a program's libraries, those that every machine with torch has.
+# The libraries of a program that every machine with torch has.
 EVERYWHERE = re.compile(r"/(libtorch\w*|libc10\w*|libgomp|libcu\w+|ld-linux-x86-64|"
                         r"lib(c|m|dl|rt|util|pthread|gcc_s|stdc\+\+))(-\w+)?\.so")
 SOURCES = ("tests/gpu", "tests/support", "tests/e2e", "scripts/lib", "python", "bench", "examples/torchrun_script")

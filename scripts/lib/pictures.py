@@ -30,7 +30,7 @@ SHOW_TOP = os.path.join(os.path.dirname(DDPRUN), "..", "tests", "show_top")
 FOLDER = os.path.join(ROOT, "docs", "pictures")
 PAGE_FOLDER = os.path.join(ROOT, "rendezvous", "web")
 PAGE_FILES = ("page.html", "page.css", "common.js", "course.js", "nodes.js", "page.js")
-# What the page is told: its status and its curves.
+# The page's data: its status and its curves.
 RECORDS = ("job.json", "curves.json")
 # True when the page shows the job, with its curves.
 SHOWN = "document.querySelector('.course path') !== null"
@@ -60,7 +60,7 @@ def top(folder, columns, rows):
     command = [SHOW_TOP, os.path.join(folder, "job.json"), str(columns), str(rows)]
     screen = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return terminal_svg.draw(screen, f"ddprun top, {columns} × {rows}", columns,
-                             "ddprun top: a job of eight ranks, one of which is slower than the others")
+                             "ddprun top: a job of eight ranks; one is slower than the others")
 
 
 def recovery(folder):
@@ -124,7 +124,7 @@ def checksum_of(picture):
 
 @functools.lru_cache(maxsize=None)
 def status_of(path):
-    """What the service would tell of the job in a file: who lags is filled in by ddprun's own code."""
+    """The service's answer for the job in a file; ddprun's own code fills in the rank that lags."""
     return subprocess.run([SHOW_TOP, path], capture_output=True, text=True, check=True).stdout
 
 

@@ -41,7 +41,7 @@ class SetUp:
             self._ended = thread.submit(install, options)
 
     def wait(self):
-        """[the suite "set up"] to the first who asks, and to all when it failed; else []. Any thread may ask."""
+        """Returns [the suite "set up"] in the first call, and in all calls if it failed; else []. Any thread may call this."""
         if self._ended is None:
             return []
         suite = self._ended.result()

@@ -123,7 +123,7 @@ class Follower:
 
 
 class Process:
-    """A child with a name, whose end is waited for through a pidfd."""
+    """A child with a name; a pidfd reports its end."""
 
     def __init__(self, name, argv, output=None, env=None, **options):
         """`output`: path that gets stdout and stderr; None = pipes kept by the caller's options."""
@@ -217,7 +217,7 @@ def parent_of(pid):
 
 
 def tagged(tag, variable=TAG_VARIABLE):
-    """Processes, zombies apart, whose environment has variable=tag: {pid: command line}."""
+    """Processes with variable=tag in their environment, without zombies: {pid: command line}."""
     found = {}
     needle = f"{variable}={tag}".encode()
     for entry in os.listdir("/proc"):

@@ -1,20 +1,20 @@
 """Process groups that stay the same objects while the connections under them are replaced.
 
-DDP, device meshes and programs keep the group that they were given. So the group is an object for good, and forwards each
+DDP, device meshes and programs keep the group that they were given. So the group object lives for good, and forwards each
 collective to a backend (Gloo's) that a new generation replaces.
 
-What ends a collective that waits for a lost peer: shutdown(2) of the sockets of the backend. Gloo has no other way: abort(),
-shutdown() and destroy_process_group() did nothing within 2.5 s, and its own timeout is 30 minutes. Which sockets are the
-backend's is known for certain, whatever else the program opens at the same time: each backend listens on a port of its own, the
-ranks tell each other these addresses, and a connection of the backend has one of them as an end. The listening socket stays as
-it is, because Gloo's thread ends the process when accept(2) fails.
+A collective that waits for a lost peer is ended by shutdown(2) of the backend's sockets. Gloo has no other way: abort(),
+shutdown() and destroy_process_group() did nothing within 2.5 s, and its own timeout is 30 minutes. The backend's sockets are
+known for certain, whatever else the program opens at the same time: each backend listens on a port of its own, the ranks
+exchange these addresses, and every connection of the backend has one of them as an end. The listening socket isn't shut down,
+because Gloo's thread ends the process when accept(2) fails.
 
-One kind of wait stays: where a peer's end reaches a connection between two writes, Gloo forgets the message that it was about to
-send (Pair::write() leaves EPIPE to a later try, and Pair::signalException() tells the messages that wait for the peer, but not
-those in its queue). So waits are in slices, after which they are given up when the generation is over; a future on which DDP's
-reducer waits in C++ is fulfilled with what is there, and the session takes the step for broken. The thread that waits for good
-would end the process when it fulfils that future once more, after its time-out: so Gloo's own is a year, and the group's is looked
-after here; and the backend of such a thread is never destroyed, because its destructor would wait for it.
+One kind of wait remains: if a peer's end reaches a connection between two writes, Gloo forgets the message that it was about to
+send (Pair::write() leaves EPIPE to a later try, and Pair::signalException() fails the messages that wait for the peer, but not
+those in its queue). So waits are in slices, and given up after a slice when the generation is over. A future on which DDP's
+reducer waits in C++ is fulfilled with the data that are there, and the session considers the step broken. Gloo's thread, which
+still waits, would end the process if it fulfilled that future again after its timeout. So Gloo's timeout is a year, and the
+group's timeout is checked here; and the backend of such a thread is never destroyed, because its destructor would wait for it.
 
     rank 0 listens on 10.0.0.1:4000, rank 1 on 10.0.0.2:5000
     rank 1:  10.0.0.2:38122 -> 10.0.0.1:4000      the remote end is rank 0's listener: shut down
@@ -47,14 +47,14 @@ _COLLECTIVES = (
 
 # Their works can't be watched, and end by themselves.
 _POINT_TO_POINT = ("send", "recv", "recv_anysource")
-# Gloo tells the collectives of a broken connection within milliseconds, but for what it forgets.
+# Gloo fails the collectives of a broken connection within milliseconds, except for the messages that it forgets.
 _FORGOTTEN_SECONDS = 1.0
 _SLICE = timedelta(seconds=0.5)
 _YEAR = timedelta(days=365)
 
 
 def missing_parts():
-    """What this version of torch lacks of that which is used here: names, [] = nothing."""
+    """The names used here that this version of torch lacks; [] = none."""
     wanted = [(c10d, "FakeProcessGroup"), (c10d, "ProcessGroupGloo"), (dist.Backend, "register_backend"),
               (getattr(c10d, "ProcessGroupGloo", object), "create_default_device"), (dist, "_compute_bucket_assignment_by_size"),
               (dist, "_broadcast_coalesced"), (dist, "DistStoreError")]
@@ -79,7 +79,7 @@ def _tcp_sockets():
 
 
 def _end(address):
-    """A socket's address as ranks tell it each other."""
+    """A socket's address in the form in which ranks exchange it."""
     return f"{address[0]} {address[1]}"
 
 
@@ -190,7 +190,7 @@ class _Backend:
 
 
 class Over:
-    """That a generation is over: what was told of it, and what ends then."""
+    """Whether a generation is over, why, and the backends that are shut down at its end."""
 
     def __init__(self):
         self._lock = threading.Condition()
@@ -263,7 +263,7 @@ class _Group(dist.ProcessGroup):
     """A group for good; `backend` is that of the generation."""
 
     def __init__(self, rank, size, key):
-        """key: what tells it from others, on all its ranks alike."""
+        """key: identifies the group; the same on all its ranks."""
         super().__init__(rank, size)
         self.backend, self.key = None, key
         self._rank, self._size, self._name = rank, size, key
@@ -359,8 +359,8 @@ class Groups:
             group.backend.release()
 
     def _connect(self, group):
-        """A backend of Gloo's. In a thread of its own, which is left behind if the generation ends: who listens for a peer that has
-        died has no connection yet that could be shut down."""
+        """Connects a Gloo backend, in a thread of its own, which is abandoned if the generation ends: a rank that listens for a
+        dead peer has no connection that could be shut down."""
         device, address = _device()
         rank, size, prefix = group.rank(), group.size(), f"ddprun/group {group.key}/"
         told = self.store.gather(f"{prefix}listener{rank}", address.encode(), [f"{prefix}listener{one}" for one in range(size)])

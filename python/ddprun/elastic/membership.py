@@ -121,8 +121,8 @@ class Membership:
                     if error.code != grpc_channel.DEADLINE_EXCEEDED:
                         raise
         except Exception as error:
-            # The job is over, this process is being stopped already, or the agent has gone, which ends its workers. Whatever
-            # else it is: who waits for this thread must hear of it.
+            # The job is over, this process is being stopped already, or the agent is gone, which ends its workers. Any other
+            # error must reach the thread that waits for this one as well.
             over.tell(str(error), fatal=True)
         finally:
             told.set()

@@ -1,20 +1,20 @@
 """A training loop that goes on after the loss of a peer, in the same process, as if nothing had happened.
 
-A step is one update of the parameters, and the batches that it is made of. It is broken when a peer's loss, or the end of the
-generation, breaks one of its collectives. What is broken does nothing: backward passes are empty, the optimizer finds no
-gradients. When the loop asks for the next batch, the ranks meet, take the newest state that any of them has, and the batches of
-the broken step come again.
+A step is one update of the parameters, with its batches. It is broken when a peer's loss, or the end of the generation, breaks
+one of its collectives. The rest of a broken step does nothing: backward passes are empty, the optimizer finds no gradients. When
+the loop asks for the next batch, the ranks meet, take the newest state that any of them has, and the batches of the broken step
+come again.
 
-Who is newest: `position` is (steps that are done, updates of the step under way that are done). The invariant: parameters and
-the optimizers' state are those of the position; all else is as the step under way began. Ranks differ by less than one step,
-because an update needs all ranks' gradients:
+The newest rank is the one with the highest `position`: (steps that are done, updates of the step under way that are done). The
+invariant: parameters and the optimizers' state are those of the position; all else is as at the beginning of the step under
+way. Ranks differ by less than one step, because an update needs all ranks' gradients:
 
     rank 0: all-reduce done, updated: (8, 0)       rank 1: broken in the all-reduce: (7, 0)      rank 2: lost
     they meet, with a new rank 2 of no position: rank 0 is newest, gives its state; all train step 8
     if rank 0 was broken, too: (7, 0) is newest, and step 7's batches come again
 
-With several optimizers a step has several updates. Those that the newest rank has done are skipped when the step is done again,
-and the buffers put as they were after them.
+With several optimizers a step has several updates. When the step is done again, the updates that the newest rank has done are
+skipped, and the buffers are restored to what they were after these.
 """
 
 import contextlib
@@ -33,7 +33,8 @@ from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.store import PeerError
 from ddprun.elastic.transfer import broadcast
 
-# Words of Gloo's, and of stores, when a peer is lost. What they come from is known when the agent says that the generation is over.
+# Words of Gloo's, and of stores, when a peer is lost. What they come from is known when the agent says that the generation is
+# over.
 _PEERS_WORDS = ("gloo", "connection", "broken pipe", "socket", "timed out", "peer")
 # The agent notices the end of a process within milliseconds. One that ends by an exception takes a second or two.
 _WORD_SECONDS = 60.0
@@ -286,7 +287,7 @@ class Session:
             over.wait(lambda told: told.why, _WORD_SECONDS)
         return bool(over.why)
 
-    # Recovery.
+    # ---- recovery
 
     def _must_recover(self):
         if self._membership is None:
@@ -349,7 +350,7 @@ class Session:
         return not had_it
 
     def _take(self, state, position, end):
-        """A peer's state. end: as the last epoch's end is told by those who are there."""
+        """Takes a peer's state. end: the place of the last epoch's end, from the ranks that have come to it."""
         self._parts.load(state)
         self._goes_on = True
         if self._seeds is None or position[0] != self._steps:  # else its own batches are those of the step under way
