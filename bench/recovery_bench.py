@@ -22,7 +22,7 @@ import jobs  # noqa: E402
 BOUND = {"ddprun": 60, "torchrun": 90}
 
 # Adds up numbers with all other workers until one of them gets SIGUSR1; writes a line to the journal after its first step.
-TRAIN = '''import datetime, torch, torch.distributed as dist
+TRAIN = """import datetime, torch, torch.distributed as dist
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=30))
 told = False
 while True:
@@ -33,7 +33,7 @@ while True:
     told = True
     if flag.item() > 0: break
 dist.destroy_process_group()
-'''
+"""
 
 
 class Trial:

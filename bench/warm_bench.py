@@ -28,7 +28,7 @@ sys.path.insert(0, os.path.join(ROOT, "tests", "contract"))
 import cluster  # noqa: E402
 import jobs  # noqa: E402
 
-TRAIN = '''import torch, torch.distributed as dist
+TRAIN = """import torch, torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 dist.init_process_group("gloo")
 model = DistributedDataParallel(torch.nn.Linear(64, 64))
@@ -46,7 +46,7 @@ while True:
     if flag.item() > 0: break
 dist.destroy_process_group()
 os._exit(0)  # torch 2.11 aborts now and then when gloo's threads still run while the interpreter ends: a failure, so a restart
-'''
+"""
 
 WAYS = {  # name: (launcher, options)
     "daemon": (jobs.OURS, ()),
