@@ -80,7 +80,7 @@ class Training:
         self.warm = way == "warm"
         self.has_daemons = way == "daemon"
         self.daemons = {}
-        self.spares = 0  # that each of them has parked, or is about to
+        self.spares = 0  # how many interpreters each daemon keeps ready, or is about to
         self.script = self.job.script(script)
         self.nodes = {}
         self.port = 0

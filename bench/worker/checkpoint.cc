@@ -73,7 +73,7 @@ std::string OneCheckpoint(const std::string& directory) {
   return "";
 }
 
-// Out of the page cache. Requires: nobody maps it.
+// Removes the file from the page cache. Requires: no process maps it.
 void Evict(const std::string& path) {
   const ddprun::Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   fsync(file.get());

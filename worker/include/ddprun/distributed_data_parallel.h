@@ -37,7 +37,7 @@ struct DistributedDataParallelOptions {
   bool broadcast_buffers = true;
   // At the start rank 0's parameters and buffers go to all ranks; false: they are equal already.
   bool init_sync = true;
-  // How gradients are averaged: one of LibTorch's ways, or the user's own. At most one of the two.
+  // How gradients are averaged: by one of LibTorch's hooks, or by the user's. At most one of both.
   BuiltInHook built_in_hook = BuiltInHook::kNone;
   std::shared_ptr<CommunicationHook> communication_hook = {};
   // For Statistics(): the first ten steps are measured, then one in this many; from 1.

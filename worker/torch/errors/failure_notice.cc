@@ -94,7 +94,7 @@ void WithdrawDeparture() {
       if (Reported(notice, kDepartureKey).first != absl::StrCat(notice.rank)) continue;
       notice.store->deleteKey(kDepartureKey);
     } catch (...) {
-      return;  // the store has gone, and the word with it
+      return;  // the store is gone, and the report with it
     }
   }
 }
