@@ -37,7 +37,7 @@ from torch._C import _distributed_c10d as c10d
 from ddprun.elastic.store import PeerError
 
 NAME = "ddprun"
-# All ranks are there when they begin to connect. A thread that waits for one that has died meanwhile is left behind for so long.
+# All ranks exist when they begin to connect. A thread that waits for a rank that has died meanwhile ends after this time.
 CONNECT_TIMEOUT = timedelta(seconds=120)
 _COLLECTIVES = (
     "allreduce", "allreduce_coalesced", "allgather", "_allgather_base", "allgather_into_tensor_coalesced", "allgather_coalesced",
@@ -45,7 +45,7 @@ _COLLECTIVES = (
     "reduce_scatter_tensor_coalesced", "scatter", "send", "recv", "recv_anysource", "monitored_barrier")
 
 
-# Their works can't be watched, and end by themselves.
+# Operations whose works can't be watched; they end by themselves.
 _POINT_TO_POINT = ("send", "recv", "recv_anysource")
 # Gloo fails the collectives of a broken connection within milliseconds, except for the messages that it forgets.
 _FORGOTTEN_SECONDS = 1.0
@@ -155,7 +155,7 @@ class _Backend:
             raise PeerError(f"no collective begins: {self.why}")
 
     def shut_down(self, why):
-        """Ends all that waits on it. Threads: any."""
+        """Ends all waits on the backend. Threads: any."""
         self.why = why
         for copy in _tcp_sockets():
             with copy:
@@ -170,7 +170,7 @@ class _Backend:
             work.get_future().set_result(tensors)
 
     def release(self):
-        """Ends its threads. Where one waits for good, it stays."""
+        """Ends the backend's threads, unless one of them waits forever."""
         if self._wait_for_all():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.inner))
         self.inner, self._works = None, []
@@ -179,7 +179,7 @@ class _Backend:
         return [(work, tensors) for work, tensors in self._works if not work.is_completed()]
 
     def _wait_for_all(self):
-        """What is still under way when whatever can end has ended."""
+        """Waits for the collectives that can end; returns those that are still under way."""
         deadline = time.monotonic() + _FORGOTTEN_SECONDS
         for work, _ in self._under_way():
             try:
@@ -200,7 +200,7 @@ class Over:
         self.place = None   # in the next generation, where there is one
 
     def add(self, backend):
-        """One that is shut down when the generation is over; at once, if it is."""
+        """Adds a backend that is shut down when the generation is over; at once if it is over already."""
         with self._lock:
             self._backends.append(backend)
             is_over = bool(self.why)
@@ -245,7 +245,7 @@ def _device():
 
 
 class _StandIn:
-    """A backend whose collectives end at once, without anybody."""
+    """A backend that ends all collectives at once, without other ranks."""
 
     gave_up = False
 
@@ -260,7 +260,7 @@ class _StandIn:
 
 
 class _Group(dist.ProcessGroup):
-    """A group for good; `backend` is that of the generation."""
+    """A group that lives as long as the process; `backend` is the generation's."""
 
     def __init__(self, rank, size, key):
         """key: identifies the group; the same on all its ranks."""
@@ -328,10 +328,10 @@ class Groups:
         return any(group.backend.gave_up for group, _ in self._all)
 
     def create(self, options, _):
-        """As torch asks for a backend."""
+        """Called by torch to create a backend."""
         rank, size = options.group_rank, options.group_size
         ranks = list(options.global_ranks_in_group)
-        # A rank makes only the groups that it is in: their place among its own is not the same on all ranks, name and ranks are.
+        # A rank makes only the groups that it is in, so a group's number differs by rank; its name and ranks don't.
         group = _Group(rank, size, f"{options.group_id}/{','.join(map(str, ranks))}" if self._all else "all")
         self._all.append((group, ranks))
         if self.stands_in:
@@ -354,7 +354,7 @@ class Groups:
             group.backend = self._connect(group)
 
     def close(self):
-        """Ends the threads of all backends while the interpreter can: what they hold of Python's goes with them."""
+        """Ends the threads of all backends before the interpreter ends, because they hold Python objects."""
         for group, _ in self._all:
             group.backend.release()
 
@@ -394,6 +394,6 @@ atexit.register(groups.close)
 
 
 def register():
-    """Has torch make groups of this kind for the backend "ddprun"."""
+    """Registers these groups with torch, as the backend "ddprun"."""
     if NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, groups.create, extended_api=True, devices=["cpu", "cuda"])

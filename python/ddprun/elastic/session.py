@@ -33,8 +33,8 @@ from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.store import PeerError
 from ddprun.elastic.transfer import broadcast
 
-# Words of Gloo's, and of stores, when a peer is lost. What they come from is known when the agent says that the generation is
-# over.
+# Words in errors of Gloo's, and of stores, when a peer is lost. The cause is certain when the agent reports that the generation
+# is over.
 _PEERS_WORDS = ("gloo", "connection", "broken pipe", "socket", "timed out", "peer")
 # The agent notices the end of a process within milliseconds. One that ends by an exception takes a second or two.
 _WORD_SECONDS = 60.0
@@ -123,7 +123,7 @@ class Session:
 
     @contextlib.contextmanager
     def step(self):
-        """Around a body that has collectives of its own: a peer's loss in one of them leaves the block, and the step comes again."""
+        """For a loop's body with collectives of its own: a peer's loss in one of them leaves the block, and the step comes again."""
         try:
             yield
         except RuntimeError as error:
@@ -132,7 +132,7 @@ class Session:
             self._break()
             self._attempted = True
 
-    # A step.
+    # ---- a step
 
     def _begin(self):
         self._has_met = False
@@ -145,7 +145,7 @@ class Session:
         self._forget()
 
     def _forget(self):
-        """The step under way; another one begins."""
+        """Forgets the step under way; another one begins."""
         self._kept, self._rest, self._in_data, self._after_updates = [], [], False, []
         self._updates = self._skips = 0
 
@@ -207,7 +207,7 @@ class Session:
             self._parts.drop_gradients(optimizer)
 
     def _after_update(self, optimizer, arguments, named):
-        # Here and not at the next batch: what the body does after its update, a checkpoint, is of the state after it.
+        # Here, not at the next batch: a checkpoint that the body saves after its update must have the state after it.
         if not self._kept:
             return
         if self._broken:
@@ -227,10 +227,10 @@ class Session:
             self._parts.sampler.commit()
         self._in_data = True
 
-    # What breaks.
+    # ---- what breaks
 
     def _watch_passes(self):
-        """DDP's forward pass has collectives, too. What it gives in a broken step is the bare module's."""
+        """Guards DDP's forward pass, which has collectives, too. In a broken step the bare module runs instead."""
         for model in self._parts.models:
             model.forward = self._guarded_forward(model, model.forward)
 
@@ -245,7 +245,7 @@ class Session:
 
     @contextlib.contextmanager
     def _swallowing(self):
-        """Backward passes that a peer's loss breaks do nothing."""
+        """Makes backward passes that a peer's loss breaks do nothing."""
         if self._membership is None:
             yield
             return
@@ -279,7 +279,7 @@ class Session:
             self._broken, self._since = True, time.monotonic()
 
     def _is_peers(self, error):
-        """Whether an error is of a peer's loss, and not this rank's own."""
+        """Whether an error comes from a peer's loss instead of this rank."""
         if self._membership is None:
             return False
         over = self._membership.over
@@ -296,7 +296,7 @@ class Session:
         return self._attempted if self._broken else bool(self._membership.over.why) and not self._kept
 
     def _all_at_the_end(self):
-        """Whether all ranks have come to the end of the epoch. One that was lost in its last step needs the others."""
+        """Whether all ranks have come to the end of the epoch. A rank that was lost in its last step needs the others."""
         if self._membership is None or self._has_met:
             return True
         self._is_at_end = not self._kept
