@@ -1,4 +1,4 @@
-// Goes on with a small CNN that Python has trained (pretrain.py), on a few digits of other people.
+// Fine-tunes a small CNN that Python has trained (pretrain.py), on a few digits of other people.
 // The body learns slowly, or not at all.
 //   python3 examples/finetune/pretrain.py digits.csv.gz digits.safetensors
 //   ddprun --nproc_per_node 2 --no_python finetune --weights digits.safetensors

@@ -35,7 +35,7 @@ CHECKPOINT_EVERY = 10
 
 
 class Story:
-    """One run: the agents, what is known of them, and the lines printed so far."""
+    """One run of the demo: its agents and their names, and the lines printed so far."""
 
     def __init__(self, form, quiet):
         self.form = form
@@ -55,7 +55,7 @@ class Story:
         self.told = 0
         self.figures = {}
 
-    # ---------------------------------------------------------------- telling
+    # ---------------------------------------------------------------- printing
 
     def say(self, text, at=None):
         if not self.quiet:

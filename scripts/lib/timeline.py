@@ -23,7 +23,7 @@ _IN_CLOEXEC = os.O_CLOEXEC
 
 
 class TimelineError(Exception):
-    """Something that was waited for did not happen; the text says what and what was seen."""
+    """An awaited event didn't happen; the text names it and what was seen instead."""
 
 
 class JsonLines:
@@ -58,7 +58,7 @@ class JsonLines:
 
 
 class Follower:
-    """Waits until files say what is wanted. Wakes by inotify(7) and pidfds, never by a timer."""
+    """Waits until files fulfil a condition. Wakes by inotify(7) and pidfds, never by a timer."""
 
     def __init__(self):
         self._inotify = _libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC)
@@ -212,7 +212,7 @@ def state_of(pid):
 
 
 def parent_of(pid):
-    """Its parent's pid. Errors: as stat_of."""
+    """The pid of a process' parent. Errors: as stat_of."""
     return int(stat_of(pid)[1])
 
 
@@ -237,7 +237,7 @@ def tagged(tag, variable=TAG_VARIABLE):
 
 
 def leftovers(tag, within):
-    """What of a run is still there `within` seconds from now at the latest; {} as soon as nothing is."""
+    """The processes of a run that remain after `within` seconds; {} as soon as none remains."""
     deadline = time.monotonic() + within
     while True:
         found = tagged(tag)
