@@ -56,7 +56,7 @@ class ServiceUnderLoad {
   const std::string folder_;
   pid_t pid_ = 0;
   int port_ = 0;
-  Fd words_;                        // its stderr
+  Fd words_;                        // the service's stderr
   std::unique_ptr<FdWatch> drain_;  // of words_
 };
 

@@ -133,8 +133,8 @@ class Checkpointer {
   // UNIMPLEMENTED — an optimizer whose state can't be saved. UNAVAILABLE — a peer is gone.
   absl::Status Save(const TrainingProgress& progress, std::optional<double> score = std::nullopt);
 
-  // The same beside training: copies what is to be written, which takes as much memory once more on
-  // the ranks that write, and returns; a thread writes it. One at a time: waits for the one before.
+  // Save beside training: copies the state, which takes as much memory once more on the ranks that
+  // write, and returns; a thread writes the copy. One at a time: waits for the SaveAsync before.
   // Errors: as Save's, of this one until its copy is taken, and of the one before.
   absl::Status SaveAsync(const TrainingProgress& progress,
                          std::optional<double> score = std::nullopt);

@@ -64,7 +64,7 @@ absl::StatusOr<TensorFile> ReadHeaderOf(const std::string& path) {
   DDPRUN_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> mapped, MappedFile::Open(path));
   DDPRUN_ASSIGN_OR_RETURN(TensorFile file,
                           DecodeTensorFile(mapped->bytes(), TensorFileCheck::kLength));
-  file.tensors.clear();  // they point into the mapping
+  file.tensors.clear();  // the entries point into the mapping
   return file;
 }
 

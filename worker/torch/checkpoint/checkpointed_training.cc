@@ -140,13 +140,13 @@ absl::Status CheckpointedTraining::ApplyExtra(const Extra& extra,
                                               const CheckpointTensors& tensors) const {
   CheckpointTensors state = TensorsWithPrefix(tensors, ExtraPrefix(extra.name));
   if (state.empty()) {
-    if (extra.state.SaveState().empty()) return absl::OkStatus();  // it is at its beginning
+    if (extra.state.SaveState().empty()) return absl::OkStatus();  // at its beginning already
     Log(LogLevel::kWarning,
         absl::StrCat("the checkpoint has no '", extra.name, "' for rank ", context_.rank(), " of ",
                      context_.world_size(), "; it begins anew"));
     return absl::OkStatus();
   }
-  for (auto& [name, tensor] : state) tensor = tensor.clone();  // it may keep them
+  for (auto& [name, tensor] : state) tensor = tensor.clone();  // the extra may keep them
   return extra.state.RestoreState(state);
 }
 

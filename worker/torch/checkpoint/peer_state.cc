@@ -101,7 +101,7 @@ CheckpointTensors PassingTensors(const ReplicatedState& state, const TrainingPro
 absl::Status RestoreExtras(const CheckpointTensors& tensors, const ReplicatedState& state) {
   for (const auto& [name, extra] : state.extras) {
     CheckpointTensors of_extra = TensorsWithPrefix(tensors, ExtraPrefix(name));
-    for (auto& [key, tensor] : of_extra) tensor = tensor.clone();  // it may keep them
+    for (auto& [key, tensor] : of_extra) tensor = tensor.clone();  // the extra may keep them
     DDPRUN_RETURN_IF_ERROR(extra->RestoreState(of_extra));
   }
   return absl::OkStatus();

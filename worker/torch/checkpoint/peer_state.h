@@ -41,7 +41,7 @@ struct StateVersion {
 struct ReplicatedState {
   torch::nn::Module& module;
   torch::optim::Optimizer& optimizer;                // not a ZeroOptimizer
-  std::map<std::string, CheckpointedState*> extras;  // those that don't differ by rank
+  std::map<std::string, CheckpointedState*> extras;  // without states that differ by rank
   ExponentialMovingAverage* average = nullptr;       // null = none
 };
 

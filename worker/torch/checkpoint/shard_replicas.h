@@ -27,7 +27,7 @@ namespace ddprun::worker {
 struct ShardedTraining {
   torch::nn::Module& module;
   ZeroOptimizer& zero;
-  std::map<std::string, CheckpointedState*> extras;  // those that don't differ by rank
+  std::map<std::string, CheckpointedState*> extras;  // without states that differ by rank
   ExponentialMovingAverage* average = nullptr;       // null = none
 };
 

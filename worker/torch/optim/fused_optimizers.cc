@@ -130,7 +130,7 @@ Batches SgdBatches(torch::optim::Optimizer& optimizer, const OptimizerParamGroup
     if (!parameter.grad().defined()) continue;
     TORCH_CHECK(!parameter.grad().is_sparse(), "FusedSGD does not support sparse gradients");
     if (!momentum && !worker::HasMaster(parameter.scalar_type())) {
-      batches.Add(parameter, parameter, 0);  // it needs no state
+      batches.Add(parameter, parameter, 0);  // plain SGD has no state
       continue;
     }
     auto& state = StateOf<worker::FusedSgdState>(optimizer, parameter);

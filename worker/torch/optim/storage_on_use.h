@@ -32,7 +32,7 @@ class StorageOwner {
   virtual bool Holds() const = 0;
 };
 
-// The same tensor, marked; for torch::Tensor::set_data.
+// A marked handle to the same memory; for torch::Tensor::set_data.
 torch::Tensor Marked(const torch::Tensor& tensor);
 bool IsMarked(const torch::Tensor& tensor);
 // Whether the tensor's memory can be read without asking an owner: the tensor isn't marked, or the

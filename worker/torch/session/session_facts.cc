@@ -94,7 +94,7 @@ std::vector<std::string> SampleFacts(const Dataset& data) {
     const bool is_known = !fact.empty() && fact == SampleFact(data, sample);
     facts.push_back(is_known ? fact : absl::StrCat("sample ", sample));
   }
-  SetGenerators(torch::kCPU, generators).IgnoreError();  // they are its own
+  SetGenerators(torch::kCPU, generators).IgnoreError();  // the process' own state
   return facts;
 }
 

@@ -52,7 +52,7 @@ absl::Status Session::Implementation::TakeFolder() {
 }
 
 void Session::Implementation::EndSession() {
-  loader.reset();  // its threads use what follows
+  loader.reset();  // the loader's threads use what is reset below
   Context& shared = job != nullptr ? *job : *context;
   shared.Mark(ProgressPhase::kDone, progress.step);
   shared.implementation().steps_before += progress.step;

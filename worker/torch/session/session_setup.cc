@@ -157,7 +157,7 @@ absl::Status Session::Implementation::StartTogether() {
   if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp(others_know && zero == nullptr));
   const bool has_it_alone = job != nullptr && zero == nullptr && state_generation.has_value();
   if (!others_know && !has_it_alone) DDPRUN_RETURN_IF_ERROR(Resume());
-  if (job != nullptr) checkpointer.reset();  // those who were there have saved it
+  if (job != nullptr) checkpointer.reset();  // the other ranks have saved this Session
   if (KeepsReplicas()) DDPRUN_RETURN_IF_ERROR(replicas->Begin(progress));
   DDPRUN_RETURN_IF_ERROR(BeginMetrics());
   saved.reset();  // some may be new
@@ -243,7 +243,7 @@ absl::Status Session::Implementation::DealOut() {
   // A new rank 0's initial state must not be sent to the others.
   if (zero != nullptr) {
     DDPRUN_RETURN_IF_ERROR(zero->Rejoin(*context, /*init_sync=*/!others_have_state));
-    if (average != nullptr) average->Forget();  // it comes back with the state
+    if (average != nullptr) average->Forget();  // restored with the state
   } else {
     DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<ZeroOptimizer> made, make_zero(!others_have_state));
     zero = made.get();

@@ -222,7 +222,7 @@ absl::StatusOr<bool> Session::Implementation::FinishBackward() {
 }
 
 absl::Status Session::Implementation::StepOptimizer() {
-  if (context->CanRejoin()) {  // else a broken group is this process' end
+  if (context->CanRejoin()) {  // otherwise a broken group ends this process
     DDPRUN_RETURN_IF_ERROR(context->AwaitResults());
   }
   stepped = std::exchange(updated_early, false);
