@@ -55,7 +55,7 @@ def main():
     result = {
         "ddprun": {name: statistics.median(run[name] for run in ours) for name in ours[0]},
         "torch": {name: statistics.median(run[name] for run in theirs) for name in theirs[0]},
-        # Of one run each: a machine's speed drifts.
+        # Ratios within one run each, because a machine's speed drifts.
         "stall_of_copy": statistics.median(run["stall"] / run["copy"] for run in ours),
         "stall_of_torchs": statistics.median(run["stall"] / other["stall"] for run, other in zip(ours, theirs)),
     }
@@ -72,10 +72,10 @@ def main():
     holds = result["stall_of_copy"] <= MOST_STALL
     print(f"SaveAsync keeps training for {result['stall_of_copy']:.2f} times one memcpy (promised: at most {MOST_STALL}): "
           f"{'holds' if holds else 'BROKEN'}; {result['stall_of_torchs']:.2f} times torch's async_save")
-    for name, who in (("restore", "one worker"), ("pair_restore", "two workers of a host")):
+    for name, workers in (("restore", "one worker"), ("pair_restore", "two workers of a host")):
         speed, copies = result[name + "_speed"], result[name + "_copies"]
         good = copies <= MOST_COPIES and speed >= LEAST_SPEED
-        print(f"Restore by {who}: {speed:.2f} of the speed of the disk and one memcpy (promised: at least {LEAST_SPEED}); "
+        print(f"Restore by {workers}: {speed:.2f} of the speed of the disk and one memcpy (promised: at least {LEAST_SPEED}); "
               f"{copies:.2f} copies read (at most {MOST_COPIES}): {'holds' if good else 'BROKEN'}; "
               f"{result[name + '_of_disk']:.2f} of the disk's alone")
         holds = holds and good

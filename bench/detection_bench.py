@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""How soon each kind of fault is noticed, and every survivor told to let the old generation go.
+"""How soon each kind of fault is noticed, and all survivors are asked to leave the old generation.
 
 detection_bench.py [--runs N] [--lease SECONDS] [--torchrun-runs N] [--patience SECONDS]
 
@@ -68,11 +68,11 @@ class Trial:
     def noticed(self, fault, event, seen="t"):
         """Seconds from the fault to the event, and to the last survivor's stop (where there is one)."""
         line = self.bed.event(event, after=fault - 0.001)
-        told = None
+        asked = None
         if event != "worker_suspended":
-            lines = self.bed.wait(lambda: self.stops(fault), "all survivors told", 30)
-            told = max(line["t"] for line in lines) - fault
-        return line.get(seen, line["t"]) - fault, told
+            lines = self.bed.wait(lambda: self.stops(fault), "the stop of all survivors", 30)
+            asked = max(line["t"] for line in lines) - fault
+        return line.get(seen, line["t"]) - fault, asked
 
     def stops(self, fault):
         survivors = {line["who"]: line for line in self.bed.events.find("stop_begin", fault)
@@ -118,9 +118,9 @@ def percentile(values, percent):
 
 
 def measure(hosts, kind, runs, lease):
-    """([seconds to notice], [seconds until all were told])"""
+    """([seconds to notice], [seconds until all survivors were asked to stop])"""
     _, fault_of, event, seen, _ = kind
-    noticed, told = [], []
+    noticed, asked = [], []
     for _ in range(runs):
         trial = Trial(hosts, jobs.OURS, lease)
         try:
@@ -129,10 +129,10 @@ def measure(hosts, kind, runs, lease):
             first, last = trial.noticed(fault, event, seen)
             noticed.append(first)
             if last is not None:
-                told.append(last)
+                asked.append(last)
         finally:
             trial.close()
-    return noticed, told
+    return noticed, asked
 
 
 def count_torchrun(hosts, kind, runs, patience):
@@ -154,17 +154,17 @@ def run(arguments):
     theirs = arguments.torchrun_runs if jobs.PINNED.is_there() else 0
     print(f"{arguments.runs} runs each, lease {arguments.lease:g} s; milliseconds; torchrun: reactions of survivors within "
           f"{arguments.patience:g} s")
-    print(f"{'fault':<24}{'noticed p50':>12}{'p95':>8}{'bound':>8}{'told p50':>10}{'p95':>8}   torchrun")
+    print(f"{'fault':<24}{'noticed p50':>12}{'p95':>8}{'bound':>8}{'stop p50':>10}{'p95':>8}   torchrun")
     for kind in KINDS:
-        noticed, told = measure(hosts, kind, arguments.runs, arguments.lease)
+        noticed, asked = measure(hosts, kind, arguments.runs, arguments.lease)
         bound = kind[4](arguments.lease)
         late = percentile(noticed, 95) > bound
         missed = missed or late
-        told_text = (f"{1000 * statistics.median(told):>10.1f}{1000 * percentile(told, 95):>8.1f}" if told
+        stop_text = (f"{1000 * statistics.median(asked):>10.1f}{1000 * percentile(asked, 95):>8.1f}" if asked
                      else f"{'-':>10}{'-':>8}")
         beside = f"{count_torchrun(hosts, kind, theirs, arguments.patience)} of {theirs}" if theirs else "not run"
         print(f"{kind[0]:<24}{1000 * statistics.median(noticed):>12.1f}{1000 * percentile(noticed, 95):>8.1f}"
-              f"{1000 * bound:>8.0f}{told_text}   {beside}{'   TOO LATE' if late else ''}", flush=True)
+              f"{1000 * bound:>8.0f}{stop_text}   {beside}{'   TOO LATE' if late else ''}", flush=True)
     return 1 if missed else 0
 
 

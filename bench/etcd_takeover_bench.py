@@ -1,13 +1,12 @@
 #!/usr/bin/env python3
-"""How soon a job goes on that has its record in etcd, when the machine of its rendezvous service is lost.
+"""How soon a job with its record in etcd goes on after the machine of its rendezvous service is lost.
 
 etcd_takeover_bench.py [--trials N] [--seed N]
 
 Three namespace hosts, each with a member of a real etcd and an agent. Each trial is a training that saves every step; the host
-that has the service loses its power, in turn with etcd's leader and with another member, and nobody takes its place. Good:
-the next generation, of two nodes, is formed within the time that etcd granted the service's lease and 800 ms (with
-etcd's leader one such time more), goes on at the step that was saved, and finishes. Exit status 1 when a trial isn't good;
-77 without namespaces or etcd.
+that has the service loses its power, in turn with etcd's leader and with another member, and isn't replaced. Good: the next
+generation, of two nodes, is formed within the TTL of the service's lease and 800 ms (with etcd's leader one TTL more), goes
+on at the step that was saved, and finishes. Exit status 1 if a trial isn't good; 77 without namespaces or etcd.
 """
 
 import argparse

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How surely and how fast a stopped worker is found, and that slow programs are left alone.
+"""How reliably and how fast a stopped worker is found, and whether slow programs are left alone.
 
 hang_bench.py [--trials N] [--slow-trials N] [--step-ms MS]
 
 Each trial is a job of two ranks that mark their progress (docs/PROGRESS.md) and meet after each step. In the first kind one
 rank gets SIGSTOP: the guilty rank must be named each time, and the next generation spawned within 3 x its p99.9
-step + 0.5 s and two samples of 100 ms; p99.9 is what the agent learned, read from the limit that it tells. In the second
-all steps take ten times as long from some step on, without marks in between: no verdict at all. Prints counts and times;
-exit status 1 when one trial differs.
+step + 0.5 s and two samples of 100 ms; p99.9 is what the agent learned, read from the limit that it reports. In the second
+all steps take ten times as long from some step on, without marks in between: there must be no verdict. Prints counts and
+times; exit status 1 if one trial differs.
 """
 
 import argparse

@@ -3,10 +3,10 @@
 
 healing_bench.py [--kills N] [--rounds N] [--state_mb N] [--workers N] [--nodes N] [--backend NAME] [--seed N]
 
-C++ trainings of one model, whose state (parameters and momentum) is so large, with --healing before and --healing beside in
-turn. A worker of each is killed again and again; counted is from when its successor has met the others, so that its start
-is left out. Printed: until the others begin their forward pass, and until their step is done, as medians, and their ratios.
-Good: as survivors_bench.py says, and the forward pass comes sooner beside. Exit status 1 else.
+C++ trainings of one model with so many MB of state (parameters and momentum), with --healing before and --healing beside in
+turn. A worker of each training is killed again and again. Times begin when its successor has met the others, without the
+successor's start. Prints the medians until the others begin their forward pass, and until their step is done, and the
+ratios. Good: as in survivors_bench.py, and with --healing beside the forward pass begins sooner. Exit status 1 otherwise.
 """
 
 import argparse

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How soon a job goes on whose rendezvous service has lost its machine, when another one comes at the same address.
+"""How soon a job goes on when its rendezvous service has lost its machine, and another machine takes over the address.
 
 host_lost_bench.py [--trials N] [--absence SECONDS] [--seed N]
 
 Three namespace hosts and a fourth, with a --state_dir that they share. Each trial is a training that saves every step; the host
-of the service loses its power, and after some seconds an agent is started there, in turn on the same machine and on another
-one, with a name of its own, that got its address. Good: the next generation is formed within 1 s from the start of that
-agent, goes on at the step that was saved, and finishes. --absence: how long the address is dead, instead of 1.5 to 4 s.
-Exit status 1 when a trial isn't good; 77 without namespaces.
+of the service loses its power. After some seconds an agent is started at its address, in turn on the same machine and on
+another one with a name of its own. Good: the next generation is formed within 1 s from the start of that agent, goes on at
+the step that was saved, and finishes. --absence: how long the address is dead, instead of 1.5 to 4 s. Exit status 1 if a
+trial isn't good; 77 without namespaces.
 """
 
 import argparse

@@ -122,7 +122,7 @@ def restart(launcher, nodes, nproc):
 
 
 def own_share(job, fault, nodes):
-    """ddprun's own part by its timeline: fault → all groups told to stop, last one empty → all started."""
+    """ddprun's own part by its timeline: fault → all groups asked to stop, last one empty → all started."""
     stops = [line["t"] for line in job.event("stop_begin", fault)]
     noticed = job.event("worker_exit", fault)[0]
     empty = [line["t"] for line in job.event("group_empty", fault)]

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""How surely hangs of scripts that mark nothing are found, and that none is found where there is none.
+"""How reliably hangs of scripts without marks are found, and that no hang is found in scripts that don't hang.
 
 marks_bench.py [--hangs N] [--minutes M] [--step-ms MS]
 
-Jobs of two ranks with torch, no option given: plain DistributedDataParallel, accumulated gradients, two optimizers, and where
-they are installed a small GPT, Accelerate, Lightning and the Trainer of transformers. First N of them hang: one rank sleeps,
-spins, is stopped, or waits for a stuck child of its loader; the right rank must be named within ten steps and 5 s. Then, for M
-minutes in all, they train with evaluations and saves, of ten steps' length in the first three, by all or by one: nobody may be
-named. Prints counts and times; exit status 1 when one differs.
+Jobs of two ranks with torch, without options: plain DistributedDataParallel, accumulated gradients, two optimizers, a small
+GPT, and, if installed, Accelerate, Lightning and the Trainer of transformers. First N of them hang: one rank sleeps, spins, is
+stopped, or waits for a stuck child of its loader; the right rank must be named within ten steps and 5 s. Then, for M minutes in
+all, jobs train with evaluations and saves by all ranks or by one, which take as long as ten steps in the first three kinds: no
+rank may be named. Prints counts and times; exit status 1 if one differs.
 """
 
 import argparse

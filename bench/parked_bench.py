@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""What interpreters that are kept ready take from a training: processor time, and speed.
+"""What interpreters that are kept ready (--warm) cost a training: processor time, and speed.
 
 parked_bench.py [--seconds N] [--pairs N] [--check]
 
-Two jobs of two ranks under PyTorch's DistributedDataParallel, with --warm on and off. First the warm one trains for N seconds,
-and the processor time of what waits beside it is added up. Then they take turns of a second, in which all processes of the
-other are stopped: what else the machine does meets both alike. --check: exit status 1 when what waits takes more than 5 % of a
-core, or the warm job's speed is more than 1 % below, beyond what chance explains (two standard errors). 77 without PyTorch.
+Two jobs of two ranks under PyTorch's DistributedDataParallel, with --warm on and off. First the warm job trains for N seconds,
+and the processor time of the waiting interpreters is added up. Then the jobs take turns of a second, in which all processes of
+the other job are stopped, so that other load of the machine meets both alike. --check: exit status 1 if the interpreters take
+more than 5 % of a core, or the warm job is more than 1 % slower, beyond chance (two standard errors). 77 without PyTorch.
 """
 
 import argparse

@@ -3,10 +3,10 @@
 
 preempt_bench.py [--trials N] [--step-ms MS] [--deaf]
 
-Each trial is a job of two nodes with two workers each, which mark their steps with the lines of docs/PROGRESS.md and
-journal every step. One of the nodes, or both, get SIGTERM at some moment; then the job is run
-again. It counts as good when all four ranks stopped at one step, had taken every step before it and none after, and the next
-run began there. --deaf: the twin, workers that know nothing of stop steps. Exit status 1 when a trial is not good.
+Each trial is a job of two nodes with two workers each, which mark their steps with the lines of docs/PROGRESS.md and write
+every step to a journal. One of the nodes, or both, get SIGTERM at some moment; then the job is run again. Good: all four ranks
+stopped at one step, had taken every step before it and none after, and the next run began there. --deaf: the negative control,
+workers that don't ask for stop steps. Exit status 1 if a trial isn't good.
 """
 
 import argparse

@@ -1,10 +1,10 @@
 #!/usr/bin/env python3
 """How often `ddprun test` names what is wrong with eight namespace hosts, and how soon.
 
-preflight_bench.py [--trials 50] [--seed N] [--keep FOLDER]: one slow node, one lossy way, one cut way, two bad nodes, all
-equally slow, nothing wrong; so many times each, at places that the seed chooses. The endpoint's host n1 has its share of slow
-nodes and lossy ways; a cut way from or to it keeps a node away, which is a situation of its own: the others wait 10 s, then are
-examined. Exit status 1 when a verdict is wrong or takes longer than 5 s; 77 where there are no namespaces.
+preflight_bench.py [--trials 50] [--seed N] [--keep FOLDER]: one slow node, one lossy link, one cut link, two bad nodes, all
+nodes equally slow, nothing wrong; so many times each, at places that the seed chooses. The endpoint's host n1 is among the slow
+nodes and has lossy links, too. A cut link from or to n1 keeps a node away, which is a situation of its own: the others wait
+10 s, then are checked. Exit status 1 if a verdict is wrong or takes longer than 5 s; 77 without namespaces.
 """
 
 import argparse

@@ -21,7 +21,7 @@ import jobs  # noqa: E402
 # Seconds within which a trial's workers must train again; torchrun waits 15 s for heartbeats and 30 s for a last call.
 BOUND = {"ddprun": 60, "torchrun": 90}
 
-# Adds up numbers with all others until one of them is told to end; tells when it trains.
+# Adds up numbers with all other workers until one of them gets SIGUSR1; writes a line to the journal after its first step.
 TRAIN = """import datetime, torch, torch.distributed as dist
 dist.init_process_group("gloo", timeout=datetime.timedelta(seconds=30))
 told = False

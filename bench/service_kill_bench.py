@@ -1,12 +1,11 @@
 #!/usr/bin/env python3
-"""What kill -9 of the rendezvous service costs a training that loses workers, too.
+"""What kill -9 of the rendezvous service costs a training that also loses a worker.
 
 service_kill_bench.py [--trials N] [--seed N]
 
-Each trial is a job of three nodes that save every step. At one random moment of its life the service is killed, and at another
-one a worker. Good: the job finishes, with one restart, which the worker's death costs, and no step is taken again or left
-out but the one that was under way then; and every agent is back within 300 ms from where the next service listens. Exit status
-1 when a trial isn't good.
+Each trial is a job of three nodes that save every step. At one random moment the service is killed, and at another one a worker.
+Good: the job finishes with one restart, for the worker's death; no step is repeated or left out but the one that was under way
+then; and every agent is connected again within 300 ms after the next service listens. Exit status 1 if a trial isn't good.
 """
 
 import argparse

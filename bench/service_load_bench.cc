@@ -128,7 +128,7 @@ int Main(int count, char** arguments) {
     std::fputs(kUsage, stderr);
     return 2;
   }
-  // The service has as many, and some for strangers.
+  // The service has as many connections, and some for unauthenticated peers.
   if (const uint64_t limit = RaiseDescriptorLimit();
       limit < words.settings.agents * ConnectionsOfAgent(words.settings) + 256) {
     std::fprintf(stderr, "skipped: the hard limit is %llu descriptors\n",

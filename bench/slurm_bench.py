@@ -1,12 +1,12 @@
 #!/usr/bin/env python3
-"""How many jobs of Slurm finish although a node loses its power.
+"""How many jobs under Slurm finish although a node loses its power.
 
 slurm_bench.py [--trials N] [--seed N] [--without]
 
 A real slurmctld and slurmd on namespace hosts. Each trial is a job of two nodes that trains and saves, in turn one that may
-shrink and one of a fixed size, which a third node stands by for; nothing is named by hand. At some moment a node is killed,
-in turn the one with the service and the batch script, and the other. Good: the job completes within 180 s, after shrinking
-or a requeue, and every step was taken. --without: the twin, without --no-kill and --requeue. Exit status 1 when a trial
+shrink and one of a fixed size with a third node on standby; no node is named by hand. At some moment a node is killed, in turn
+the one with the service and the batch script, and the other. Good: the job completes within 180 s, after shrinking or a
+requeue, and every step was taken. --without: the negative control, without --no-kill and --requeue. Exit status 1 if a trial
 isn't good.
 """
 

@@ -1,18 +1,20 @@
 #!/usr/bin/env python3
-"""Workers of C++ trainings are killed at random instants, a thousand times, and who lives goes on in its process.
+"""Kills workers of C++ trainings at random instants, a thousand times; the others go on in their processes.
 
 survivors_bench.py [--kills N] [--each N] [--seed N]
 
-Trainings of 3 to 6 workers on one to three hosts of namespaces, with `--each` kills each. Every second one is of a zero_stage
-and saves its shards beside training after every second step: of its kills a third come at a known instant of a step (in the
-forward pass, in the all-reduce, before the commit, after it), a third at one of a save (before or after each call that
-changes a file), the others at a random moment, a quarter of these while the others still meet after the kill before; the
-plain ones have only such, and every second two of them heal new workers beside a step. Good: nobody else is started anew who
-has trained, no step is lost but the one that was under way (of a zero_stage one more, which comes to the same bits), all ranks
-have the same parameters, bit by bit, after each, and every checkpoint that can be loaded is whole. Who takes a killed one's
-place is forked from the program that was started ahead; every second of either kind has --warm off. Beside them one training
-with --no_in_process_restart has some kills, too: how much longer its steps stand still is the ratio. Exit status 1 when a
-training isn't good; 77 without namespaces.
+Trainings of 3 to 6 workers on one to three hosts made of namespaces, with `--each` kills each. Every second training has a
+zero_stage and saves its shards beside training after every second step. A third of its kills come at a known instant of a
+step (in the forward pass, in the all-reduce, before the commit, after it), a third at one of a save (before or after each
+call that changes a file), the others at a random moment; a quarter of these while the others still meet after the kill
+before. Trainings without a zero_stage have only kills at random moments, and two of every four heal new workers beside a
+step. A killed worker's successor is forked from the program that was started ahead; every second training of either kind has
+--warm off.
+
+Good: no other worker that has trained is started anew; no step is lost but the one that was under way (with a zero_stage one
+more, which is done again with the same bits); after each step all ranks have the same parameters, bit by bit; and every
+checkpoint that can be loaded is whole. For the ratio, one more training has --no_in_process_restart and some kills: how much
+longer its steps stand still. Exit status 1 if a training isn't good; 77 without namespaces.
 """
 
 import argparse
@@ -113,7 +115,7 @@ class Book:
 
     def show(self):
         for kind, stalls in self.stalls.items():
-            print(f"{kind}: steps stood still for {describe(stalls)}; from the start of who took a killed one's place to its "
+            print(f"{kind}: steps stood still for {describe(stalls)}; from a killed worker's successor's start to its "
                   f"first step {describe(self.first[kind])}", flush=True)
         print("of those that save, killed: " + ", ".join(f"{self.places.count(place)} in {place}"
                                                          for place in sorted(set(self.places))), flush=True)

@@ -80,7 +80,7 @@ class Training:
         self.warm = way == "warm"
         self.has_daemons = way == "daemon"
         self.daemons = {}
-        self.spares = 0  # that each of them has parked, or is about to
+        self.spares = 0  # how many interpreters each daemon keeps ready, or is about to
         self.script = self.job.script(script)
         self.nodes = {}
         self.port = 0
@@ -217,7 +217,7 @@ def told(way, what, seconds):
 
 
 def again(way, what, count, lines, trial):
-    """Seconds of `count` trials, each of which begins with the lines of the one before."""
+    """Seconds of `count` trials; each begins with the lines of the one before."""
     seconds = []
     for _ in range(count):
         took, lines = trial(lines)
@@ -273,7 +273,7 @@ def show(seconds):
                 base = min(of) if way == "torchrun" else statistics.median(of)
                 ratio = f", {base / statistics.median(seconds['daemon']['start']):.1f} times daemon"
             elif warm and of and way != "warm":
-                # Of torchrun its best, as far as it recovered at all.
+                # torchrun's best trial, among those in which it recovered.
                 base = min(of) if way == "torchrun" else statistics.median(of)
                 ratio = f", {base / statistics.median(warm):.1f} times warm"
             print(f"{what + ' to first step,':<28}{way:<10}{shown(of)}{ratio}")

@@ -1,13 +1,13 @@
 #!/usr/bin/env python3
-"""What the default costs and gains scripts with the libraries that people import: a plain DDP script with each of them, in pairs
+"""What the default of --warm costs and gains scripts with widely used libraries: a plain DDP script with each of them, in pairs
 with --warm off, on two nodes of one worker.
 
 warm_imports_bench.py [--pairs N] [--after SECONDS] [--starts] [--only NAME]… [--check]
 
-Seconds from the command to the first step of all, and from the SIGKILL of a worker, SECONDS (5) after that, to the next one.
---starts: the starts alone, of which many pairs fit into the time of one kill.
-Where both nodes share two cores, imports that take one core 3 s are ready after 6 s only: the kill is to come later there.
-Libraries that aren't installed are left out; DDPRUN_TEST_PYTHON says which Python has them.
+Seconds from the command to the first step of all, and from the SIGKILL of a worker, SECONDS (5) after that, to the next step.
+--starts: starts alone; many pairs of them fit into the time of one kill.
+If both nodes share two cores, imports that take one core 3 s are ready only after 6 s: give a larger --after there.
+Libraries that aren't installed are left out; DDPRUN_TEST_PYTHON names the Python that has them.
 
 --check: exit status 1 when a start is more than 3 % later than with --warm off, beyond what two standard errors of the pairs
 explain, or a killed worker costs more than half. 77 without PyTorch, or without any of the libraries.

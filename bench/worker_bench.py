@@ -44,15 +44,15 @@ class Model:
     steps: int
     batch: int
     least: dict  # {contender: least share of Python's samples/s}
-    # Samples/s of two workers over twice those of one. None: not promised, where a step is so short (half a millisecond) that
-    # meeting once in it is a good part of it.
+    # Samples/s of two workers over twice those of one. None: not promised, because a step is so short (half a millisecond) that
+    # its one meeting is a good part of it.
     least_scaling: float | None = None
-    # Of a step so short that most of it is Gloo's own (nine tenths, where to wake a processor takes 0.1 ms), Python's and ours
-    # are told apart without that: samples/s of one worker over those of Python's one, and the time that the second one adds
-    # to a step over Gloo, over what it adds in Python. None: not promised.
+    # For steps so short that most of their time is Gloo's (nine tenths, on machines where waking a processor takes 0.1 ms),
+    # Python and ddprun are compared without Gloo's part: samples/s of one worker over those of Python's one, and the time that
+    # the second worker adds to a step over Gloo, over the time that it adds in Python. None: not promised.
     least_alone: float | None = None
     most_added: float | None = None
-    # Takes options and writes a journal, as the examples do; else DATA BACKEND STEPS, and prints a line of JSON.
+    # True: takes options and writes a journal, as the examples do. False: takes DATA BACKEND STEPS, prints a line of JSON.
     is_example: bool = False
 
     def command(self, program, backend, steps, journal):

@@ -73,7 +73,7 @@ if(TorchCpu_FOUND AND NOT TARGET TorchCpu::TorchCpu)
   set_target_properties(TorchCpu::TorchCpu PROPERTIES
     IMPORTED_LOCATION ${TorchCpu_ROOT}/lib/libtorch_cpu.so
     INTERFACE_LINK_LIBRARIES TorchCpu::c10
-    INTERFACE_DDPRUN_USES_TORCH ON  # who links it, directly or not: Static.cmake
+    INTERFACE_DDPRUN_USES_TORCH ON  # marks targets that link it, directly or not: Static.cmake
     COMPATIBLE_INTERFACE_BOOL DDPRUN_USES_TORCH)
   target_compile_definitions(TorchCpu::TorchCpu INTERFACE USE_DISTRIBUTED USE_C10D_GLOO USE_RPC)
   # After every other directory: the wheel ships old copies of protobuf's and others' headers.

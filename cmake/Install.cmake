@@ -8,21 +8,21 @@ if(SKBUILD)  # the wheel: bin and share of the environment that it is installed 
   set(CMAKE_INSTALL_DATADIR ${SKBUILD_DATA_DIR}/share)
 endif()
 
-# Before anything is put anywhere.
+# Runs before any file is installed.
 install(CODE "
   if(NOT EXISTS \"${CMAKE_BINARY_DIR}/manual/ddprun.1\" OR NOT EXISTS \"$<TARGET_FILE:ddprun>\")
     message(FATAL_ERROR \"not all is built that is installed; first: cmake --build '${CMAKE_BINARY_DIR}' --target installable\")
   endif()" COMPONENT program)
 install(TARGETS ddprun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 include(Manual)         # manual page and completion
-if(DDPRUN_STATIC)  # whose work is linked in
+if(DDPRUN_STATIC)  # licenses of the libraries that are linked in
   foreach(package libgrpc++-dev libprotobuf-dev libabsl-dev libre2-dev libuv1-dev libyaml-cpp-dev nlohmann-json3-dev
                   libspdlog-dev libfmt-dev libc-ares-dev libevent-dev libsqlite3-dev libssl-dev zlib1g-dev gcc-12-base)
     install(FILES /usr/share/doc/${package}/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/ddprun/copyright
       RENAME ${package} COMPONENT program)
   endforeach()
 endif()
-# What an installation needs: a tree in which scripts/demo has built has it in part.
+# All targets of an installation; after scripts/demo only a part of them is built.
 add_custom_target(installable DEPENDS ddprun ddprun_manual)
 
 # The modules for training scripts and for Python launchers: nothing but the standard library.
@@ -33,7 +33,7 @@ if(DDPRUN_WORKER)
   set(_ddprun_libraries ${CMAKE_INSTALL_LIBDIR}/ddprun)
   set(_ddprun_package ${CMAKE_INSTALL_LIBDIR}/cmake/ddprun)
 
-  # ddprun::worker, and what it is made of.
+  # ddprun::worker and its parts.
   set_target_properties(ddprun_worker PROPERTIES EXPORT_NAME worker)
   target_compile_features(ddprun_worker INTERFACE cxx_std_20)
   set(_ddprun_runtime ddprun_worker ddprun_worker_client ddprun_worker_cuda ddprun_worker_data ddprun_worker_data_core
@@ -53,7 +53,7 @@ if(DDPRUN_WORKER)
   install(FILES base/progress_page.h base/status_macros.h
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ddprun/internal/base COMPONENT runtime)
 
-  # Loaded where there are GPUs.
+  # Loaded on machines with GPUs.
   foreach(plugin ddprun_cuda ddprun_nccl)
     if(TARGET ${plugin})
       add_dependencies(installable ${plugin})
@@ -61,7 +61,7 @@ if(DDPRUN_WORKER)
     endif()
   endforeach()
 
-  # What worker/torch has found.
+  # The torch that worker/torch has found.
   foreach(_variable TorchCpu_ROOT DDPRUN_TORCH_VERSION)
     get_directory_property(${_variable} DIRECTORY ${CMAKE_SOURCE_DIR}/worker/torch DEFINITION ${_variable})
   endforeach()

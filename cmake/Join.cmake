@@ -1,7 +1,7 @@
 # Joins the files of targets that have UNITY_BUILD, as CMake would, but by paths that count from the root: what one checkout
 # compiled, ccache then finds for another one, without preprocessing it. (From 3.29 on CMake can: UNITY_BUILD_RELOCATABLE.)
 
-# ddprun_stays_alone(out target path): whether a source isn't to be joined, as CMake decides it.
+# ddprun_stays_alone(out target path): whether a source isn't joined, by CMake's rules.
 function(ddprun_stays_alone out target path)
   set(${out} OFF PARENT_SCOPE)
   if(NOT path MATCHES "\\.cc$")

@@ -2,7 +2,7 @@
 # against that version's symbols, which ziglang has (from PyPI, as a package of the Python that runs CMake's scripts), and
 # with base/glibc for what that version lacks.
 
-# ddprun_link_with_old_glibc(target): links it so. Its archives stand in a group, which the caller closes.
+# ddprun_link_with_old_glibc(target): links a target this way. Its archives are in a group, which the caller closes.
 function(ddprun_link_with_old_glibc target)
   set(stubs ${CMAKE_BINARY_DIR}/glibc-${DDPRUN_GLIBC})
   add_custom_command(OUTPUT ${stubs}/libc.so

@@ -1,12 +1,12 @@
-# Large foreign headers, parsed once for all who see them. A unit still includes what it uses: with -DDDPRUN_PRECOMPILE=OFF,
-# and in the suite static, nothing is precompiled.
+# Large foreign headers, parsed once for all units that include them. A unit still includes what it uses: with
+# -DDDPRUN_PRECOMPILE=OFF, and in the suite static, nothing is precompiled.
 option(DDPRUN_PRECOMPILE "Parse LibTorch's and GoogleTest's headers once for all units" ON)
 
-# GCC refuses headers that were compiled in another way: all who share some are compiled as position-independent code of a
-# library, with threads (libuv's users are). The last one is for ccache, to look through it.
+# GCC refuses headers that were compiled with other options, so all units that share some are compiled as position-independent
+# code, with threads (as libuv's users are). -fpch-preprocess is for ccache, which must see through the precompiled header.
 set(ddprun_precompile_options -fPIC -pthread $<$<CXX_COMPILER_ID:GNU>:-fpch-preprocess>)
 
-# ddprun_precompiled(name DEPS … HEADERS … [OPTIONS …]): such headers, for ddprun_precompile().
+# ddprun_precompiled(name DEPS … HEADERS … [OPTIONS …]): defines precompiled headers for ddprun_precompile().
 function(ddprun_precompiled name)
   cmake_parse_arguments(ARG "" "" "DEPS;HEADERS;OPTIONS" ${ARGN})
   if(NOT DDPRUN_PRECOMPILE)
@@ -24,7 +24,7 @@ function(ddprun_precompiled name)
   endif()
 endfunction()
 
-# ddprun_precompile(name target…): these see the headers of `name` precompiled.
+# ddprun_precompile(name target…): these targets use the precompiled headers of `name`.
 function(ddprun_precompile name)
   if(NOT TARGET ${name})
     return()

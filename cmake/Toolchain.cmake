@@ -19,7 +19,7 @@ if(MOLD_PROGRAM)
   add_link_options(-fuse-ld=mold)
 endif()
 
-# Links the warnings and the hardening that all our own code keeps; dependencies come in as SYSTEM.
+# The warnings and the hardening of all our own code; dependencies are SYSTEM.
 add_library(ddprun_options INTERFACE)
 target_compile_options(ddprun_options INTERFACE
   -Wall -Wextra -Wshadow -Wconversion -Wswitch-enum -Wnon-virtual-dtor -Wold-style-cast -Werror
@@ -34,7 +34,8 @@ if(DDPRUN_SANITIZE)
   add_link_options(-fsanitize=${DDPRUN_SANITIZE})
 endif()
 
-# Under AddressSanitizer a hundred test programs would each have a copy of what they test, of up to 120 MB: they share it instead.
+# Under AddressSanitizer a hundred test programs would each have a copy of the tested code, of up to 120 MB: they share it
+# instead.
 set(ddprun_library_type STATIC)
 if(DDPRUN_SANITIZE MATCHES "^address" AND NOT DDPRUN_FUZZ)
   set(ddprun_library_type SHARED)

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""glibc_stubs.py TARGET FOLDER: what a C compiler needs to link with another version of glibc: Scrt1.o and libraries that have
-that version's symbols and nothing else. ziglang makes them; TARGET is Zig's word: x86_64-linux-gnu.2.28."""
+"""glibc_stubs.py TARGET FOLDER: makes what a C compiler needs to link with another version of glibc: Scrt1.o and libraries that
+have that version's symbols and nothing else. ziglang makes them; TARGET is a target of Zig's: x86_64-linux-gnu.2.28."""
 
 import os
 import re
@@ -10,11 +10,11 @@ import subprocess
 import sys
 import tempfile
 
-# Of what Zig would link with: how it begins and ends.
+# The files wanted among those that Zig would link.
 WANTED = re.compile(r"\S+/(Scrt1\.o|lib\w+\.so\.\d+|libc_nonshared\.a)(?=\s|$)")
 
-# Variables with several names: of a copy that a program has of one (R_X86_64_COPY) the linker must make all of them the copy's
-# names, as glibc itself uses another one than programs. Zig's library has a variable for each name.
+# Variables with several names. If a program has a copy of one (R_X86_64_COPY), the linker must make all names those of the copy,
+# because glibc itself uses another name than programs. Zig's library has a separate variable for each name.
 SAME = {"environ": "__environ", "_environ": "__environ", "program_invocation_name": "__progname_full",
         "program_invocation_short_name": "__progname", "timezone": "__timezone", "daylight": "__daylight", "tzname": "__tzname"}
 SHT_DYNSYM, STB_WEAK = 11, 2
@@ -22,7 +22,7 @@ SYMBOL = struct.Struct("<IBBHQQ")  # Elf64_Sym: name, info, other, section, valu
 
 
 def join_names(path):
-    """Gives what is one variable in glibc one place in the library at `path`: weak names for a strong one's."""
+    """Gives all names of one glibc variable the same address in the library at `path`: weak names for a strong one."""
     with open(path, "rb") as source:
         data = bytearray(source.read())
     start, = struct.unpack_from("<Q", data, 0x28)
@@ -50,7 +50,7 @@ def main():
         program = os.path.join(cache, "main.c")
         with open(program, "w", encoding="ascii") as sink:
             sink.write("int main(void) { return 0; }\n")
-        # Zig makes the libraries when it links, and shows the command, with where they are. None of its own code is in them.
+        # Zig makes the libraries when it links, and prints the command with their paths. They have no code of Zig's.
         shown = subprocess.run([sys.executable, "-m", "ziglang", "cc", "-v", "-target", target, "-pie", "-fPIE", program, "-o",
                                 os.path.join(cache, "main")],
                                stderr=subprocess.PIPE, text=True, check=False,
@@ -64,7 +64,7 @@ def main():
     for name in files:
         if ".so." in name:
             os.symlink(name, os.path.join(folder, name[:name.index(".so.")] + ".so"))
-    # As glibc's own libc.so. Last, since it says that all is there.
+    # Like glibc's own libc.so. Written last, because its existence means that all is there.
     os.unlink(os.path.join(folder, "libc.so"))
     with open(os.path.join(folder, "libc.so"), "w", encoding="ascii") as sink:
         sink.write("GROUP ( -l:libc.so.6 -l:libc_nonshared.a AS_NEEDED ( -l:libld.so.2 ) )\n")

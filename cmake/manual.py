@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Writes ddprun's manual page and its completion for bash and zsh, from what the program says of itself.
+"""Writes ddprun's manual page and its completion for bash and zsh, from the program's own help.
 
 manual.py DDPRUN OUTPUT_FOLDER: asks `DDPRUN --help=json` and `DDPRUN COMMAND --help=json` for each command of its usage, and
 writes ddprun.1, ddprun.bash and _ddprun. So the table of options in launcher/options and launcher/plan is their only source.
@@ -17,7 +17,7 @@ _FILES = ("FILE", "PLAN", "PATH")
 
 
 def asked(program, *words):
-    """The description of a command's options: as it tells it, else read from its --help (commands that take others' options)."""
+    """The description of a command's options: from --help=json, or parsed from --help (commands that take others' options)."""
     told = subprocess.run([program, *words, "--help=json"], check=False, capture_output=True, text=True,
                           stdin=subprocess.DEVNULL)
     try:
@@ -38,7 +38,7 @@ def read_help(text):
 
 
 def command_names(introduction):
-    """Those of its table, whose lines have a group, a name and a text."""
+    """The names in the table of commands; its lines have a group, a name and a text."""
     table = introduction.partition("\nCommands")[2].partition("\n\n")[0]
     return re.findall(r"^  .{7} ([a-z]+) +\S", table, re.MULTILINE)
 
@@ -76,7 +76,7 @@ def manual_options(description):
 
 
 def manual_prose(introduction):
-    """What comes behind the usage: paragraphs; what is indented stays as it is."""
+    """The paragraphs behind the usage; indented lines aren't reflowed."""
     lines = []
     for paragraph in introduction.split("\n\n")[1:]:
         lines.append(".PP")

@@ -139,7 +139,7 @@ void AgentLink::OnCallOpen(AttendCall* call) {
 
 void AgentLink::OnCallMessage(AttendCall* call,
                               absl::StatusOr<rendezvous::ServiceMessage> message) {
-  if (call == call_.get() && frozen_) return;  // it reads no more
+  if (call == call_.get() && frozen_) return;  // a frozen link stops reading
   if (call == call_.get() && message.ok()) {
     heard_ = true;
     handler_->OnLinkMessage(this, *std::move(message));

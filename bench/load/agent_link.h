@@ -16,7 +16,7 @@
 
 namespace ddprun::bench {
 
-// What all links of a run share.
+// The settings that all links of a run share.
 struct LinkPlace {
   EventLoop* loop = nullptr;
   std::shared_ptr<LoopInbox> inbox;
@@ -25,10 +25,10 @@ struct LinkPlace {
   bool heartbeats = true;    // a second connection (R4)
 };
 
-// One TCP connection with one Attend stream, opened again for as long as it is wanted, in the
-// pauses of a real agent. It comes from an address of its own within 127.0.0.0/8, as agents of real
-// nodes do: the service counts strangers by address (R9). gRPC can't choose it, so it is given the
-// connection.
+// One TCP connection with one Attend stream, opened again, with the pauses of a real agent, until
+// Rest() or Cut(). Each link has a source address of its own within 127.0.0.0/8, like the agents of
+// real nodes, because the service counts unauthenticated peers by address (R9). gRPC can't choose
+// the source address, so it gets a connected socket.
 //
 // Threads: the loop's. Lives as long as its inbox is open.
 class AgentLink final : public rendezvous::AttendCall::Owner {
@@ -38,12 +38,12 @@ class AgentLink final : public rendezvous::AttendCall::Owner {
     virtual ~Handler() = default;
     virtual void OnLinkOpen(AgentLink* link) = 0;
     virtual void OnLinkMessage(AgentLink* link, rendezvous::ServiceMessage message) = 0;
-    // It will be opened again, unless Rest() is called.
+    // The link will be opened again, unless Rest() is called.
     virtual void OnLinkClosed(AgentLink* link) = 0;
   };
 
-  // Params: host: number of the node that it comes from, < 2^22. patience: for the service's first
-  // answer, doubled after each that did not come in time; infinite = none.
+  // Params: host: number of the link's node, < 2^22. patience: for the service's first answer,
+  // doubled after each answer that didn't come in time; infinite = no timeout.
   AgentLink(const LinkPlace* place, uint32_t host, rendezvous::ReconnectSettings pauses,
             absl::Duration patience, Handler* handler);
   ~AgentLink() override;
@@ -51,9 +51,9 @@ class AgentLink final : public rendezvous::AttendCall::Owner {
   void Begin();
   void Write(const rendezvous::AgentMessage& message);
   void HalfClose();
-  // Neither reads nor writes any more, and doesn't end either.
+  // Stops reading and writing, without closing the connection.
   void Freeze() { frozen_ = true; }
-  // Ends the connection as the death of its process does, for good.
+  // Closes the connection for good, as the death of its process would.
   void Cut();
   // Ends the stream, until Begin() is called.
   void Rest();

@@ -5,13 +5,13 @@
 
 namespace ddprun::bench {
 
-// What a TCP connection has carried since it was made, without headers of TCP and IP.
+// The bytes that a TCP connection has carried since it was made, without headers of TCP and IP.
 struct LinkBytes {
   uint64_t to_service = 0;
   uint64_t from_service = 0;
 };
 
-// As the kernel counts them (tcp(7), TCP_INFO). Zeros where `socket` is none.
+// The kernel's counts (tcp(7), TCP_INFO). Zeros if `socket` isn't a TCP socket.
 LinkBytes BytesOf(int socket);
 
 }  // namespace ddprun::bench

@@ -7,9 +7,9 @@
 
 namespace ddprun::bench {
 
-// What a job of 4,096 agents may cost on two cores that service and agents share (docs/SCALE.md):
-// a line for each figure whose median over the runs is beyond its bound, or that is missing, by its
-// name. Params: reports: of one run each, as LoadRun gives them.
+// Checks the cost of a job of 4,096 agents on two cores that service and agents share
+// (docs/SCALE.md). Returns a line for each figure that is missing, or has a median over the runs
+// beyond its bound. Params: reports: of one run each, made by LoadRun.
 std::vector<std::string> MissedBounds(const nlohmann::json& reports);
 
 }  // namespace ddprun::bench

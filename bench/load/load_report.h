@@ -10,14 +10,14 @@
 
 namespace ddprun::bench {
 
-// {"count": …, "p50_ms": …, "p99_ms": …, "max_ms": …}; of none only the count.
+// {"count": …, "p50_ms": …, "p99_ms": …, "max_ms": …}; only the count if there are no times.
 nlohmann::json Spread(std::vector<absl::Duration> times);
-// The same of what happened after `begin`.
+// Spread() of the times from `begin` to those of `times` that are later.
 nlohmann::json SpreadSince(Instant begin, const std::vector<Instant>& times);
 
 double Milliseconds(absl::Duration time);
 
-// The same for people, a line a figure.
+// A report for people, one figure a line.
 std::string ReportText(const nlohmann::json& report);
 
 }  // namespace ddprun::bench

@@ -122,7 +122,8 @@ absl::Status LoadRun::Restart() {
   part["back_after_listening"] = SpreadSince(listening, tally_.welcomed);
   part["new_generations"] = service_.Noted("generation") - generations;
   AddUse(begin, part);
-  // What was lost on the way back is closing by now, though the next generation isn't there yet.
+  // If a node was lost when the service came back, its round is closing by now, even if the next
+  // generation isn't formed yet.
   if (!tally_.assigned.empty() || service_.Noted("generation") != generations ||
       service_.Noted("round_closing") != closings) {
     return absl::InternalError("the restart of the service cost a generation");

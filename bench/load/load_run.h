@@ -16,8 +16,8 @@
 
 namespace ddprun::bench {
 
-// A job's life under load, phase after phase. Each phase ends on facts, and puts its figures into
-// the report:
+// A job under load, from connect to verdict. Each phase ends when all agents have reached its
+// state, and adds its figures to the report:
 //
 //   connect → form → steady → killed, regroup → frozen, regroup → service killed, all back →
 //   verdict
@@ -28,9 +28,9 @@ class LoadRun {
   LoadRun(EventLoop* loop, LoadSettings settings, std::string folder);
   ~LoadRun();
 
-  // Errors: DEADLINE_EXCEEDED: a phase did not end; INTERNAL: it ended, but not as it must.
+  // Errors: DEADLINE_EXCEEDED — a phase didn't end. INTERNAL — a phase ended in a wrong state.
   absl::StatusOr<nlohmann::json> Run();
-  // As far as it came.
+  // The report of the phases so far.
   const nlohmann::json& report() const { return report_; }
 
  private:
@@ -48,10 +48,10 @@ class LoadRun {
   absl::Status Verdict();
 
   Mark Begin();
-  // What the service took since then, in the phase's part of the report.
+  // Adds the service's use since `since` to the phase's part of the report.
   void AddUse(const Mark& since, nlohmann::json& part);
   absl::Status Until(const std::string& what, const std::function<bool()>& done);
-  // As far as `list` has one entry for each agent that lives.
+  // Waits until `list` has one entry for each agent that lives.
   absl::Status UntilAll(const std::string& what, const std::vector<Instant>& list);
   size_t Living() const;
   LinkBytes Bytes() const;

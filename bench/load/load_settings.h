@@ -8,13 +8,13 @@
 
 namespace ddprun::bench {
 
-// What a run of the load program is to do.
+// The settings of a run of the load program.
 struct LoadSettings {
   std::string program;                           // ddprun
   uint32_t agents = 64;                          // at least 8
   bool heartbeats = true;                        // each agent's second connection, where R4 has one
   absl::Duration lease = absl::Seconds(5);       // of the job
-  absl::Duration steady = absl::Seconds(30);     // how long the steady state is looked at
+  absl::Duration steady = absl::Seconds(30);     // how long the steady state is measured
   absl::Duration patience = absl::Seconds(120);  // for each phase, then the run has failed
   uint32_t long_failures = 64;                   // at most a quarter of the agents
 };

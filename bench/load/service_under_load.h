@@ -13,7 +13,7 @@
 
 namespace ddprun::bench {
 
-// What /proc says of a process.
+// A process' use of resources, from /proc.
 struct ProcessUse {
   absl::Duration processor;  // of all its threads, in user and kernel mode; in steps of 10 ms
   double resident_mb = 0;
@@ -23,7 +23,7 @@ struct ProcessUse {
 
 // Zeros when there is no such process.
 ProcessUse UseOf(pid_t pid);
-// Has the peak counted anew from here on (proc(5), clear_refs).
+// Resets the resident peak (proc(5), clear_refs).
 void ForgetPeak(pid_t pid);
 // Runnable processes of the machine over the last minute.
 double LoadAverage();
@@ -38,14 +38,14 @@ class ServiceUnderLoad {
   ServiceUnderLoad(const ServiceUnderLoad&) = delete;
   ServiceUnderLoad& operator=(const ServiceUnderLoad&) = delete;
 
-  // Starts it, at the same port as before, and waits until it listens.
+  // Starts the service, at the same port as before, and waits until it listens.
   absl::Status Start();
-  // As the kernel does it when memory is short.
+  // Kills the service with SIGKILL, as the kernel does when memory is short.
   void Kill();
 
   pid_t pid() const { return pid_; }
   int port() const { return port_; }
-  // How often it noted this event, all its lives together.
+  // How often the service has logged this event, over all its starts.
   size_t Noted(const std::string& event) const;
 
  private:
@@ -56,8 +56,8 @@ class ServiceUnderLoad {
   const std::string folder_;
   pid_t pid_ = 0;
   int port_ = 0;
-  Fd words_;                        // its stderr
-  std::unique_ptr<FdWatch> drain_;  // of it
+  Fd words_;                        // the service's stderr
+  std::unique_ptr<FdWatch> drain_;  // of words_
 };
 
 }  // namespace ddprun::bench

@@ -168,7 +168,7 @@ void SimulatedAgent::OnProbe(AgentLink* link, const rendezvous::Probe& probe) {
   link->Write(header_);
 }
 
-// ------------------------------------------------------------- what it is told
+// ------------------------------------------------------------- the service's messages
 
 void SimulatedAgent::On(const rendezvous::Welcome& welcome) {
   tally_->welcomed.push_back(place_->loop->Now());

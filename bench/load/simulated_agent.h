@@ -12,7 +12,7 @@
 
 namespace ddprun::bench {
 
-// What the agents of a run have heard since the phase began: when each of them did.
+// When the agents of a run have received messages since the phase began, one time an agent.
 struct Tally {
   std::vector<Instant> welcomed;
   std::vector<Instant> stopped;
@@ -26,23 +26,23 @@ struct Tally {
 
 // The job of all agents of a run.
 rendezvous::JobSpec SpecOf(const LoadSettings& settings);
-// How many connections an agent has: one more for heartbeats, where R4 has them.
+// How many connections an agent has: one more for heartbeats if R4 has them.
 size_t ConnectionsOfAgent(const LoadSettings& settings);
 
-// An agent without workers: it says what a real one says, by the same parts (ServiceStream,
-// AttendCall), and claims at once what workers would take their time for. Its node has eight
-// workers that mark their progress. Threads: the loop's.
+// An agent without workers: sends what a real agent sends, with the same code (ServiceStream,
+// AttendCall), and reports at once what would take real workers time. Its node pretends to have
+// eight workers that mark their progress. Threads: the loop's.
 class SimulatedAgent final : public AgentLink::Handler {
  public:
   SimulatedAgent(const LinkPlace* place, const LoadSettings* settings, uint32_t number,
                  Tally* tally);
 
   void Begin() { own_.Begin(); }
-  // Its machine loses its power, but the network says so.
+  // Simulates the death of the agent's machine: the connections are closed.
   void Kill();
-  // It is stopped: its connections stay, and nobody answers.
+  // Simulates a stopped agent: the connections stay open, without answers.
   void Freeze();
-  // A worker of its node fails, with all the texts that a failure may have.
+  // Simulates the failure of a worker on its node, with all the texts that a failure may have.
   void Fail();
 
   bool lives() const { return lives_; }
@@ -74,7 +74,7 @@ class SimulatedAgent final : public AgentLink::Handler {
   uint64_t heartbeat_key_ = 0;
   Instant probed_;
   bool lives_ = true;
-  bool done_ = false;  // it has the verdict
+  bool done_ = false;  // the agent has the verdict
   AgentLink own_;
   AgentLink beside_;  // for heartbeats
 };

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The twin of examples/char_gpt in plain PyTorch (twin.py)."""
+"""examples/char_gpt in plain PyTorch, for comparison (twin.py)."""
 
 import torch
 import torch.distributed as dist

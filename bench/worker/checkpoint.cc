@@ -73,7 +73,7 @@ std::string OneCheckpoint(const std::string& directory) {
   return "";
 }
 
-// Out of the page cache. Requires: nobody maps it.
+// Removes the file from the page cache. Requires: no process maps it.
 void Evict(const std::string& path) {
   const ddprun::Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   fsync(file.get());
@@ -88,7 +88,7 @@ void Read(const std::string& path) {
   }
 }
 
-// That this process has had read from disks.
+// The bytes that the kernel has read from disks for this process.
 int64_t DiskBytes() {
   std::ifstream file("/proc/self/io");
   for (std::string line; std::getline(file, line);) {
@@ -103,7 +103,7 @@ absl::Status TimeSaves(Context& context, const std::shared_ptr<Ballast>& module,
   torch::Tensor other =
       torch::zeros({kElements}, torch::TensorOptions().pinned_memory(on_gpu));  // on the host
   for (int64_t step = 0; step <= saves; ++step) {
-    DDPRUN_RETURN_IF_ERROR(context.Barrier());  // all copy at once, as all do who restore
+    DDPRUN_RETURN_IF_ERROR(context.Barrier());  // all copy at the same time, as in a Restore
     DDPRUN_RETURN_IF_ERROR(Time(times.copies, [&] {
       if (on_gpu) {
         other.copy_(module->weight.detach());

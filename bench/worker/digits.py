@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""The twin of examples/digits in plain PyTorch (twin.py)."""
+"""examples/digits in plain PyTorch, for comparison (twin.py)."""
 
 import gzip
 import os

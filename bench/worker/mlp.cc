@@ -1,4 +1,4 @@
-// A small MLP on the digits, trained for worker_bench.py; mlp.py is its twin in Python.
+// A small MLP on the digits, trained for worker_bench.py; mlp.py is the same in Python.
 //   worker_bench_mlp DATA BACKEND STEPS
 // Rank 0 prints a JSON line: the moments (CLOCK_MONOTONIC, seconds) after the first step, at the
 // begin and at the end of the measured steps; the last loss; and this process' largest resident

@@ -1,4 +1,4 @@
-"""The twin of mlp.cc in plain torch DDP: DATA BACKEND STEPS; prints the same JSON line."""
+"""mlp.cc in plain torch DDP, for comparison: DATA BACKEND STEPS; prints the same JSON line."""
 
 import gzip
 import json

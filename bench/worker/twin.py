@@ -1,8 +1,7 @@
-"""What the examples' twins in plain PyTorch share: options, order of samples, training loop, journal.
+"""The common part of the examples in plain PyTorch: options, order of samples, training loop, journal.
 
-A twin is worker/torch/session said in Python: DistributedDataParallel over Gloo, the same options, seed, weights,
-order of samples and schedule, and a journal of the same form. Nothing here knows of ddprun but the order, which
-is its ElasticSampler's.
+These programs do what worker/torch/session does: DistributedDataParallel over Gloo, with the same options, seed, weights, order
+of samples and schedule, and a journal of the same form. Only the order comes from ddprun: its ElasticSampler's.
 """
 
 import argparse

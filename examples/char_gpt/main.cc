@@ -39,12 +39,12 @@ struct GptOptions {
   int64_t context_length = 64;  // bytes that the model sees
 };
 
-// What the module's own forward() computes, as Python's does: in one kernel, bias and all.
+// Computes what the module's own forward() does, but, as in Python, in one kernel with the bias.
 torch::Tensor Apply(const Linear& linear, const torch::Tensor& x) {
   return at::linear(x, linear->weight, linear->bias);
 }
 
-// Attention and perceptron, each behind a norm and beside the stream (GPT-2's).
+// GPT-2's block: attention and perceptron, each behind a norm, and added to the residual stream.
 struct BlockImpl : torch::nn::Module {
   BlockImpl(int64_t width, int64_t head_count) : heads(head_count) {
     attention_norm = register_module("attention_norm", LayerNorm(LayerNormOptions({width})));
@@ -130,7 +130,7 @@ struct GptImpl : torch::nn::Module {
 };
 TORCH_MODULE(Gpt);
 
-// A text as the numbers of its bytes among those that occur in it, in their order.
+// A text as tokens: each byte's number among the different bytes of the text, in order.
 struct Text {
   torch::Tensor tokens;  // [n] int64
   int64_t words = 0;     // how many different ones there are
@@ -203,7 +203,7 @@ absl::Status CheckShape(const GptOptions& shape) {
 }
 
 absl::Status CheckLength(const Text& text, const std::string& path, const GptOptions& shape) {
-  // Of the tenth that is held out there must be a window.
+  // The tenth that is held out must have at least one window.
   const int64_t least = 10 * (shape.context_length + 2);
   if (text.tokens.size(0) >= least) return absl::OkStatus();
   return absl::InvalidArgumentError(absl::StrCat("the text '", path, "' has ", text.tokens.size(0),

@@ -43,7 +43,7 @@ struct NetImpl : torch::nn::Module {
   }
 
   void AddConvolution(int64_t from, int64_t to, const TrainingOptions& options, Context& context) {
-    // Recomputed, a layer moves its statistics twice: by the root, so that it comes out the same.
+    // A recomputed layer updates its statistics twice, so each update has the root of the weight.
     const double momentum = recompute ? 1 - std::sqrt(1 - kMomentum) : kMomentum;
     layers->push_back(Conv2d(Conv2dOptions(from, to, 3).padding(1)));
     if (options.sync_batch_norm) {
@@ -85,7 +85,7 @@ torch::Tensor Jitter(int64_t count, double most, const at::Generator& generator)
   return (torch::rand({count}, generator) * 2 - 1) * most;
 }
 
-// Every image a little turned, scaled, slanted and moved, as other hands would have written it.
+// Turns, scales, slants and moves every image a little, as if other people had written it.
 torch::Tensor Augment(const torch::Tensor& images, const at::Generator& generator) {
   const auto jitter = [&](double most) { return Jitter(images.size(0), most, generator); };
   const torch::Tensor angle = jitter(0.2);

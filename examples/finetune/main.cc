@@ -1,4 +1,4 @@
-// Goes on with a small CNN that Python has trained (pretrain.py), on a few digits of other people.
+// Fine-tunes a small CNN that Python has trained (pretrain.py), on a few digits of other people.
 // The body learns slowly, or not at all.
 //   python3 examples/finetune/pretrain.py digits.csv.gz digits.safetensors
 //   ddprun --nproc_per_node 2 --no_python finetune --weights digits.safetensors
@@ -28,7 +28,7 @@ namespace functional = torch::nn::functional;
 
 struct FineTuningOptions {
   std::string weights;     // "" = from scratch
-  double body_rate = 0.1;  // times the learning rate; 0 = the body stays as it is
+  double body_rate = 0.1;  // times the learning rate; 0 = the body is frozen
   int64_t samples = 64;    // to learn from; the others are held out
 };
 
@@ -51,7 +51,7 @@ struct Digits {
   torch::Tensor labels;  // [n] int64
 };
 
-// Those that pretrain.py hasn't seen, the last fifth: other people wrote them.
+// The digits that pretrain.py hasn't seen: the last fifth, written by other people.
 Digits LoadOtherDigits(const std::string& path) {
   const DigitsData data = OrThrow(LoadDigits(path));
   const int64_t seen = data.size() * 4 / 5;
@@ -78,7 +78,7 @@ Evaluation Accuracy(Session& session, SessionModel<NetImpl> net, const Digits& h
           .better = ddprun::BetterFigure::kHigher};
 }
 
-// The body's parameters, whose rate is another; none = frozen.
+// The group of the body's parameters, which have a rate of their own; empty = the body is frozen.
 std::vector<ParameterGroup> BodyGroup(Net& net, double rate) {
   std::vector<torch::Tensor> parameters = net->body->parameters();
   if (rate > 0) return {{.parameters = std::move(parameters), .learning_rate_factor = rate}};
@@ -132,7 +132,7 @@ int main(int argc, char** argv) {
                         "The safetensors file that pretrain.py wrote. By default training begins "
                         "from scratch.");
              table.Real("body_rate", {0, 1e3}, &options.body_rate,
-                        "The body's share of the learning rate; 0: it stays as it is.");
+                        "The body's share of the learning rate; 0: the body is frozen.");
              table.Integer("samples", {1, 1'000'000'000}, &options.samples,
                            "Digits to learn from; the others are held out.");
            }},

@@ -1,5 +1,5 @@
-// A training program to begin from: put your model, your samples, your loss and your figure in the
-// place of these. `train --help` lists the options that it has already.
+// A training program to begin from: replace the model, the samples, the loss and the figure by your
+// own. `train --help` lists the options that it already has.
 #include <ddprun/session.h>
 #include <torch/nn/functional/activation.h>
 #include <torch/nn/functional/loss.h>

@@ -10,7 +10,7 @@ from ddprun.grpc_channel import RpcError, read_varint, varint
 __all__ = ["Agent", "Assignment", "RpcError", "Store"]
 
 _SERVICE = "/ddprun.agent.v1.Agent/"
-# An agent answers a wait that ran out by itself; this is for one that hangs (W2's waits, and some).
+# The agent answers a wait whose time is over; this margin is for an agent that hangs (more than W2's waits).
 _MARGIN = 20.0
 _MILLISECONDS_MAX = (1 << 32) - 1
 _ASSIGNMENT = {1: "generation", 2: "rank", 3: "local_rank", 4: "world_size", 5: "local_world_size", 6: "group_rank",
@@ -20,12 +20,12 @@ _TEXTS = ("run_id", "master_addr", "node_address")
 
 
 class Assignment(collections.namedtuple("Assignment", list(_ASSIGNMENT.values()))):
-    """A worker's place in a generation: what the environment of a worker that is started says."""
+    """A worker's place in a generation: the fields that a newly started worker has in its environment."""
 
     __slots__ = ()
 
     def export(self):
-        """Puts the place into this process' environment, where the program may look for it again."""
+        """Puts the place into this process' environment, where the program may read it again."""
         os.environ.update({
             "RANK": str(self.rank), "WORLD_SIZE": str(self.world_size), "LOCAL_RANK": str(self.local_rank),
             "LOCAL_WORLD_SIZE": str(self.local_world_size), "GROUP_RANK": str(self.group_rank),
@@ -44,7 +44,7 @@ def _field(number, value):
 
 
 def _fields(data):
-    """[(number, int or bytes)] of a message, in order. Unknown ones do no harm."""
+    """[(number, int or bytes)] of a message, in order, with unknown fields."""
     found, at = [], 0
     while at < len(data):
         key, at = read_varint(data, at)
@@ -70,7 +70,7 @@ def _milliseconds(seconds):
 
 
 class Agent:
-    """The agent at a unix socket. Threads: any; a call that waits keeps none of the others waiting."""
+    """The agent at a unix socket. Threads: any; a call that waits doesn't block other calls."""
 
     def __init__(self, path, run_id, local_rank):
         self._path, self._run_id, self._local_rank = path, run_id, local_rank
@@ -88,7 +88,7 @@ class Agent:
         return cls(path, os.environ.get("TORCHELASTIC_RUN_ID", ""), int(rank))
 
     def assignment(self, after, seconds):
-        """Waits for this worker's place in a generation newer than `after`, and lets go of `after`.
+        """Waits for this worker's place in a generation newer than `after`, and releases `after`.
 
         RpcError: DEADLINE_EXCEEDED: there is none within `seconds`; ABORTED: the job is over.
         """
@@ -108,7 +108,8 @@ class Agent:
     def await_generation_end(self, generation, on_sent=None):
         """Waits for the end of a generation that this worker takes part in; returns why it ended.
 
-        on_sent: is called when the agent is being told. From the call on, the worker isn't stopped at that end, but goes on in its process (docs/PROTOCOL.md, W10).
+        on_sent: is called when the request is sent. From then on the agent doesn't stop the worker at that end; the worker goes
+        on in its process (docs/PROTOCOL.md, W10).
         RpcError: ABORTED: the job is over; FAILED_PRECONDITION: the worker is being stopped already.
         """
         reply = self._call("AwaitGenerationEnd", _field(1, self._local_rank) + _field(2, generation), None, on_sent)
@@ -135,7 +136,7 @@ class Agent:
             self._give_back(channel)
 
     def _channel(self):
-        """A connection that has no call: an idle one, or a new one."""
+        """An idle connection, or a new one."""
         with self._lock:
             if self._pid != os.getpid():  # a forked child: its parent's connections are not its own
                 self._idle, self._pid = [], os.getpid()
@@ -179,7 +180,7 @@ class Store:
         self._operate(12, b"".join(_field(1, key) for key in keys) + _field(2, _milliseconds(seconds)), seconds)
 
     def add(self, key, amount):
-        """The new number. Numbers are signed, of 64 bits."""
+        """Adds to a number, signed and of 64 bits; returns the new number."""
         number = self._number(2, self._operate(13, _field(1, key) + _field(2, amount % (1 << 64))))
         return number - (1 << 64) if number >= 1 << 63 else number
 
@@ -188,11 +189,11 @@ class Store:
         return bool(self._number(3, self._operate(14, b"".join(_field(1, key) for key in keys))))
 
     def delete(self, key):
-        """Whether the key was there."""
+        """Deletes a key; returns whether it existed."""
         return bool(self._number(3, self._operate(15, _field(1, key))))
 
     def compare_set(self, key, expected, desired):
-        """The value that is there then, or `expected` if there is none."""
+        """Sets the value if it is `expected`; returns the value afterwards, or `expected` if there is none."""
         reply = self._operate(16, _field(1, key) + _field(2, expected) + _field(3, desired))
         return next((value for number, value in reply if number == 1), b"")
 

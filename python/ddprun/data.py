@@ -1,4 +1,4 @@
-"""Each sample exactly once an epoch, whatever becomes of the ranks (docs/DATA.md). Nothing but the standard library.
+"""Deals each sample exactly once an epoch, whatever happens to the ranks (docs/DATA.md). Only the standard library.
 
     from ddprun.data import ElasticSampler
 
@@ -28,7 +28,7 @@ _SIZE_MAX = 1 << 62
 _EPOCH_MAX = 1 << 62
 _BATCH_MAX = (1 << 31) - 1
 _VERSION = 1
-# Fewer places than this are computed sooner one by one.
+# Fewer places than this are computed faster one by one.
 _FEW = 16
 _NUMBER = r"(0|[1-9]\d{0,19})"
 _TEXT = re.compile(r"dataset_size=N seed=N shuffle=([01]) epoch=N consumed=N".replace("N", _NUMBER), re.ASCII)
@@ -42,7 +42,7 @@ def _mix(z):
 
 
 class KeyedPermutation:
-    """A random-looking order of 0 to size - 1 without a table; C++'s ddprun::KeyedPermutation, number for number."""
+    """A random-looking order of 0 to size - 1 without a table; the same numbers as C++'s ddprun::KeyedPermutation."""
 
     def __init__(self, size, seed, epoch):
         if not 1 <= size <= _SIZE_MAX:
@@ -122,8 +122,8 @@ def _numpy():
 class Step(collections.namedtuple("Step", "epoch first global_count count weight last_of_epoch")):
     """A training step's samples.
 
-    first: the place of its first sample in the epoch's order. count: how many this rank has of the global_count.
-    weight: what this rank's mean loss counts by, so that the mean of all ranks' gradients is that of all samples.
+    first: the place of the step's first sample in the epoch's order. count: how many of the global_count this rank has.
+    weight: of this rank's mean loss, so that the mean of all ranks' gradients is that of all samples.
     """
 
     __slots__ = ()
@@ -133,7 +133,7 @@ class ElasticSampler:
     """Deals the samples of a data set to ranks that come and go, each exactly once an epoch.
 
     A batch sampler: an iteration gives this rank's indices of each step, from the last committed step to the end of the
-    epoch; a list is empty where ranks outnumber what is left. All ranks must make the same calls. Not for several threads.
+    epoch; a list is empty if ranks outnumber what is left. All ranks must make the same calls. Threads: one.
 
     data: a data set, or how many samples it has. global_batch: samples of a step over all ranks, whatever their number;
     or batch_per_rank: a step has world_size times that. rank, world_size: by default the launcher's RANK and WORLD_SIZE.
@@ -184,7 +184,7 @@ class ElasticSampler:
         self._deal_anew()
 
     def set_epoch(self, epoch):
-        """Goes to the beginning of an epoch; within that epoch, as after load_state_dict(), nothing happens."""
+        """Goes to the beginning of an epoch; does nothing within that epoch, as after load_state_dict()."""
         if epoch != self._epoch:
             _check_state(self._size, self._seed, epoch, 0)
             self._epoch, self._consumed = epoch, 0
@@ -200,7 +200,7 @@ class ElasticSampler:
         return Step(self._epoch, first, count, mine, mine * self._world_size / count, first + count == self._size)
 
     def commit(self):
-        """The step is done, on all ranks: its samples count as consumed."""
+        """Call it when the step is done on all ranks: its samples count as consumed."""
         if (self._epoch, self._consumed) >= self._dealt:
             raise RuntimeError(f"commit() without a step: that at sample {self._consumed} of epoch {self._epoch} was not "
                                "dealt since the last reform(), load_state_dict() or commit(); call it once after each batch")
@@ -209,7 +209,7 @@ class ElasticSampler:
             self._epoch, self._consumed = self._epoch + 1, 0
 
     def state_dict(self):
-        """What is committed, as plain numbers: all that a checkpoint needs, the same on all ranks and at any world size."""
+        """The committed state as plain numbers: all that a checkpoint needs, the same on all ranks and at any world size."""
         return {"version": _VERSION, "dataset_size": self._size, "seed": self._seed, "shuffle": self._shuffle,
                 "epoch": self._epoch, "consumed": self._consumed}
 
@@ -291,7 +291,7 @@ def _size_of(data):
         return len(data)
     except TypeError:
         raise ValueError(f"a sampler needs a data set with a length, or the number of its samples, not {type(data).__name__}: "
-                         "of a stream of unknown length nobody can say which samples are whose") from None
+                         "a stream of unknown length can't be divided among the ranks") from None
 
 
 def _check_state(size, seed, epoch, consumed):

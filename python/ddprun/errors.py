@@ -14,8 +14,8 @@ _VARIABLE = "TORCHELASTIC_ERROR_FILE"
 def record(function):
     """Decorates a worker's main function: an exception that leaves it is written where ddprun, like torchrun, finds it.
 
-    So the failure report shows the stack and what to do about it, whatever becomes of stderr. Fatal signals leave a
-    Python stack on stderr. SystemExit passes by; all else is raised again.
+    So the failure report shows the stack and what to do about it, even if stderr is lost. Fatal signals print a Python
+    stack to stderr. SystemExit isn't written; every exception is raised again.
     """
 
     @functools.wraps(function)
@@ -33,7 +33,7 @@ def record(function):
 def write_error_file(error):
     """Writes an exception with its stack into $TORCHELASTIC_ERROR_FILE; does nothing without one.
 
-    What is there already stays: the first error is the cause. Trouble with the file is said on stderr and is no error.
+    An existing file is kept, because the first error is the cause. If the file can't be written, that is printed to stderr.
     """
     path = os.environ.get(_VARIABLE)
     if not path:

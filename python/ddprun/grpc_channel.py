@@ -84,7 +84,7 @@ def _request_headers(method, seconds):
 
 
 class _HeaderBlock:
-    """Reads the header fields of a block. A name or value that is Huffman-coded, or in a table, is not one that is asked for."""
+    """Reads the header fields of a block; skips Huffman-coded names and values, and those in a table, which aren't needed."""
 
     def __init__(self, data):
         self._data, self._at = data, 0
@@ -139,7 +139,7 @@ class Channel:
     """
 
     def __init__(self, path):
-        """RpcError UNAVAILABLE: nobody listens there."""
+        """RpcError UNAVAILABLE: no process listens there."""
         self._socket = socket.socket(socket.AF_UNIX)
         self._closed = False
         self._buffer = bytearray()
@@ -164,7 +164,7 @@ class Channel:
             pass  # the server was first
 
     def release(self):
-        """By who makes the calls, when there is none: the descriptor goes."""
+        """Closes the descriptor. Called by the thread that makes the calls, between two calls."""
         self._closed = True
         self._socket.close()
 
@@ -186,7 +186,7 @@ class Channel:
         method: "/package.Service/Method". seconds: the server's deadline, and this side's, 5 s later; None = none. on_sent: is
         called when the message is on its way.
         RpcError: the server's status; UNAVAILABLE: the connection has ended; DEADLINE_EXCEEDED: the server did not answer in time;
-        INTERNAL: what it sent is no gRPC; CANCELLED: close(). After any but the server's own the channel is of no more use.
+        INTERNAL: the answer isn't gRPC; CANCELLED: close(). After any error but the server's own the channel can't be used again.
         """
         self._deadline = None if seconds is None else time.monotonic() + seconds + 5
         self._call = _Call(self._next_stream)
@@ -213,7 +213,7 @@ class Channel:
         return RpcError(CANCELLED, "the call was given up") if was_closed else RpcError(code, text)
 
     def _send(self, data):
-        """In frames, as far as the server's windows go (RFC 9113, 6.9)."""
+        """Sends data in frames, as far as the server's windows allow (RFC 9113, 6.9)."""
         at = 0
         self._call.window = self._stream_window
         while not self._call.has_ended:
@@ -242,7 +242,7 @@ class Channel:
         return data
 
     def _receive(self):
-        """Reads one frame, and does what it says."""
+        """Reads one frame, and acts on it."""
         head = self._read(9)
         size, kind, flags = int.from_bytes(head[:3], "big"), head[3], head[4]
         stream = int.from_bytes(head[5:], "big") & _WINDOW_MAX
@@ -274,7 +274,7 @@ class Channel:
             self._call.reset(struct.unpack(">I", payload)[0])
 
     def _eat(self, count):
-        """The server may send as much again."""
+        """Lets the server send as many bytes again (WINDOW_UPDATE)."""
         self._eaten += count
         if self._eaten >= 1 << 20:
             self._socket.sendall(_frame(_WINDOW, 0, 0, struct.pack(">I", self._eaten)))
@@ -292,7 +292,7 @@ class Channel:
 
 
 class _Call:
-    """What has come of one call's answer."""
+    """The part of a call's answer that has arrived."""
 
     def __init__(self, stream):
         self.stream, self.window, self.has_ended = stream, _WINDOW_DEFAULT, False

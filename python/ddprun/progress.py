@@ -30,7 +30,7 @@ class Phase(enum.IntEnum):
 
 
 def _open_page(path):
-    """The page's words, or None where there is no page that this module understands."""
+    """The page's words, or None if there is no page of a known version."""
     if not path:
         return None
     try:
@@ -44,13 +44,13 @@ def _open_page(path):
     return words
 
 
-# The agent's answer is a store into the page, which wakes nobody.
+# The agent answers by a store into the page, which wakes no thread.
 _nap = threading.Event()
 _page = _open_page(os.environ.get("DDPRUN_PROGRESS", ""))
 
 
 def mark(phase, step):
-    """Says where this worker is: one store into shared memory, on every rank, with a step that only grows."""
+    """Reports what this worker is doing: one store into shared memory. Call it on every rank, with a step that only grows."""
     if _page is not None:
         _page[_TIME] = time.monotonic_ns()
         _page[_MARK] = int(phase) << _STEP_BITS | step
@@ -82,7 +82,7 @@ def report(loss=None, samples_per_second=None):
 
 
 def timed(batches):
-    """Yields what `batches` yields, and books how long the training waited for each (docs/GOODPUT.md)."""
+    """Yields what `batches` yields, and records how long the training waited for each (docs/GOODPUT.md)."""
     iterator = iter(batches)
     while True:
         asked = time.monotonic()
@@ -96,10 +96,10 @@ def timed(batches):
 
 
 def stop_at(step):
-    """Marks a training step that is about to begin; True when this rank shall save the state before it and end.
+    """Marks a training step that is about to begin; returns True if this rank must save the state before it and end.
 
-    True comes at the same step on all ranks, before any has begun it. May wait while the ranks agree; nothing that
-    waits for other ranks may be between the top of a step and this call.
+    All ranks get True at the same step, which no rank has begun. May wait while the ranks agree; between the top of a step and
+    this call the program mustn't wait for other ranks.
     """
     mark(Phase.TRAIN, step)
     if _page is None:

@@ -1,7 +1,7 @@
-"""Lets programs that launch with torchrun use ddprun instead; docs/PYTHON.md.
+"""Replaces torchrun by ddprun in programs that launch workers with it; docs/PYTHON.md.
 
-Only the standard library is imported here: the package is loaded at the start of every interpreter in
-whose environment it is enabled, and torch only when somebody has imported it anyhow.
+Imports only the standard library, because every interpreter loads this package at its start if its environment enables it. torch
+is used only after the program has imported it.
 """
 
 from ddprun_torch.shim import install

@@ -1,6 +1,6 @@
 """torch's launch_agent(), carried out by ddprun.
 
-Imports torch only inside of functions: who calls them has done so.
+Imports torch only inside functions: their callers have imported it already.
 """
 
 import codecs
@@ -47,7 +47,7 @@ def launch_agent(config, entrypoint, args):
         shutil.rmtree(folder, ignore_errors=True)
 
 
-# ---------------------------------------------------------------- what is asked of ddprun
+# ---------------------------------------------------------------- options for ddprun
 
 def options_of(config):
     """ddprun's options for a LaunchConfig."""
@@ -110,7 +110,7 @@ def _log_options(specs):
     made_by_torch = os.path.basename(folder).startswith("torchelastic_") and (
         os.path.dirname(folder) == tempfile.gettempdir())
     if made_by_torch:
-        # torch makes one whenever none was asked for, and leaves it; ddprun makes its own when it needs one.
+        # torch makes a folder whenever none was asked for, and leaves it; ddprun makes one only when it needs it.
         try:
             os.rmdir(folder)
         except OSError:
@@ -123,8 +123,8 @@ def _log_options(specs):
 def _command(entrypoint, args, config, folder):
     """The job's name in reports, and the words for ddprun's command line behind the options."""
     if callable(entrypoint):
-        # --run_path: as in torch, who has finished waits until all workers of the node have. A process group that is
-        # left to the end of the process would break that of those who are still at work.
+        # --run_path: as in torch, a worker that has finished waits for all workers of the node. Otherwise a process group that
+        # lives until the process ends would break the groups of workers that are still running.
         if not _is_function(entrypoint):
             return "run_script_path", ["--run_path", *args]
         return entrypoint.__name__, ["--run_path", *functions.prepare(entrypoint, args, config.start_method, folder)]
@@ -136,12 +136,12 @@ def _command(entrypoint, args, config, folder):
 
 
 def _is_function(entrypoint):
-    """Of the caller's; torch's own run_script_path stands for a script."""
+    """Whether it is a function of the caller's; torch's own run_script_path stands for a script."""
     return callable(entrypoint) and getattr(entrypoint, "__name__", "") != "run_script_path"
 
 
 def _environment(config, entrypoint):
-    # torch has read them already, and made options of them.
+    # torch has read the PET_ variables already, and made options of them.
     environment = {name: value for name, value in os.environ.items() if not name.startswith("PET_")}
     if _is_function(entrypoint):  # what was pickled here is read by the same Python
         environment["PYTHON_EXEC"] = sys.executable
@@ -154,7 +154,7 @@ def _environment(config, entrypoint):
 # ---------------------------------------------------------------- running it
 
 def _dies_with_us():
-    """For the child, before exec: a launcher that is killed takes ddprun, and that its workers, along."""
+    """For the child, before exec: when this launcher is killed, the kernel kills ddprun, which ends its workers."""
     import ctypes
 
     libc = ctypes.CDLL(None)
@@ -165,8 +165,7 @@ def _dies_with_us():
 def _run(command, environment, signals_to_handle):
     """ddprun's exit status, and the handled signal that this process got meanwhile, if any.
 
-    ddprun is put into a session of its own, so that a Ctrl-C of the terminal, which reaches this process, reaches it
-    once, through us.
+    ddprun gets a session of its own, so that a Ctrl-C of the terminal reaches it only once, through this process.
     """
     handled = []
     for name in signals_to_handle.split(","):
@@ -202,7 +201,7 @@ def _run(command, environment, signals_to_handle):
 
 
 def _passed_through(stream, descriptor):
-    """For Popen: a pipe when the caller has put another stream in place of the process's own, else the descriptor itself."""
+    """For Popen: a pipe if the caller has replaced the process' stream, else the descriptor itself."""
     try:
         own = stream is None or stream.fileno() == descriptor
     except (AttributeError, OSError, ValueError):
@@ -234,7 +233,7 @@ def _pump(pipe, stream):
 
 
 def _raise_failure(name, status, report_path):
-    """Raises what torch's callers expect of a job that failed."""
+    """Raises the exception that torch's callers expect of a failed job."""
     from torch.distributed.elastic.multiprocessing.errors import ChildFailedError
 
     failures = read_failures(report_path)

@@ -35,7 +35,7 @@ def prepare(function, args, start_method, folder):
 
 
 def result(folder, local_rank):
-    """What the worker of this local rank returned. Errors: RuntimeError: it left nothing."""
+    """The result of the worker of this local rank. Errors: RuntimeError: the worker has left none."""
     try:
         with open(_result_path(folder, local_rank), "rb") as source:
             return pickle.load(source)

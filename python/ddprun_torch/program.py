@@ -1,4 +1,4 @@
-"""Where the ddprun program is, and how this process becomes it."""
+"""Finds the ddprun program, and replaces this process by it."""
 
 import os
 import shutil
@@ -21,9 +21,9 @@ def find_ddprun():
 
 
 def name_debugger():
-    """Says on stderr how workers are debugged, where pydevd (debugpy, PyCharm) debugs this process.
+    """Prints to stderr how to debug workers, if pydevd (debugpy, PyCharm) debugs this process.
 
-    It enters what Python starts as Python; ddprun is another program, so its workers are without it.
+    pydevd follows Python processes that Python starts; ddprun is another program, so its workers are without pydevd.
     """
     if "pydevd" in sys.modules:
         print("ddprun_torch: the debugger of this process isn't in the workers. To debug them: ddprun --nproc_per_node N -m debugpy "

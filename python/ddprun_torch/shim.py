@@ -15,14 +15,14 @@ import sys
 _LAUNCHERS = ("torch.distributed.run", "torch.distributed.launch")
 # All ways in Python to torchrun's agent meet in this module's launch_agent().
 _API = "torch.distributed.launcher.api"
-# Options of the interpreter that take the next word.
+# Options of the interpreter that take the next argument.
 _OPTIONS_WITH_VALUE = ("-W", "-X", "--check-hash-based-pycs")
 
 
 def install():
     """From now on this interpreter launches with ddprun. Calling it again changes nothing.
 
-    - Was it started as `python3 -m torch.distributed.run …` (or `.launch`), it becomes ddprun at once,
+    - If it was started as `python3 -m torch.distributed.run …` (or `.launch`), it becomes ddprun at once,
       before torch is imported.
     - Otherwise torch.distributed.launcher.api.launch_agent is replaced when that module is imported
       (now, if it has been): elastic_launch(), torch.distributed.run.run() and main(), and what is built
@@ -60,7 +60,7 @@ def launcher_of(words):
 
 
 def launch_arguments(arguments, environment):
-    """torch.distributed.launch passes --local-rank to the script unless told --use-env; torchrun's default is the other one."""
+    """torch.distributed.launch passes --local-rank to the script unless it gets --use-env; torchrun doesn't by default."""
     if any(word in ("--use-env", "--use_env") for word in arguments):
         return arguments
     environment["PET_USE_ENV"] = "0"
@@ -76,7 +76,7 @@ def _replace(module):
 
 
 class _Finder(importlib.abc.MetaPathFinder):
-    """Lets the module be found as always, and replaces the function after it was run."""
+    """Finds the module as always, and replaces the function after the module has run."""
 
     def find_spec(self, name, path=None, target=None):
         if name != _API:

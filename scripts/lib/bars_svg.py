@@ -1,4 +1,4 @@
-"""Measurements as bars: the median of each, a dot for each of its values. Follows the page's light or dark theme."""
+"""Draws measurements as bars: the medians, and a dot for each value. Follows the page's light or dark theme."""
 
 import math
 import statistics
@@ -16,13 +16,13 @@ _STYLE = """<style>
 
 
 def tick_of(most):
-    """A round distance of the scale's lines: 1, 2 or 5 of a power of ten, at most seven lines."""
+    """A round distance of the scale's lines: 1, 2 or 5 times a power of ten, for at most seven lines."""
     power = 10 ** math.floor(math.log10(most))
     return next(step for step in (power / 10, power / 5, power / 2, power, 2 * power) if most / step <= 7)
 
 
 def draw(title, note, rows, label):
-    """`rows`: [(name, is it ours, [seconds])], none of them empty."""
+    """`rows`: [(name, whether it is ddprun, [seconds])], without empty lists."""
     most = max(max(values) for _, _, values in rows)
     height = TOP + len(rows) * ROW + 50
     scale = (WIDTH - LEFT - RIGHT) / most

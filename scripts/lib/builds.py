@@ -1,4 +1,4 @@
-"""The builds that the suites run in: configured, built, and asked what they have."""
+"""Configures and builds the builds that the suites run in, and lists their tests."""
 
 import json
 import os
@@ -10,8 +10,8 @@ from suites import Suite, labels_of, run_ctest
 
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 
-# For a build/dev that is made here, for nobody who debugs or edits: files are joined and have line tables only, which takes
-# half the time. One that was configured by hand stays as it is.
+# Options of a build/dev that is made here, not for debugging or editing: files are joined and have line tables only, which takes
+# half the time. A folder that was configured by hand keeps its options.
 FRESH = ["-DCMAKE_UNITY_BUILD=ON", "-DCMAKE_CXX_FLAGS_DEBUG=-g1"]
 
 
@@ -20,18 +20,18 @@ def folder_of(preset):
 
 
 def configure(preset, options=()):
-    """'' or what went wrong. Only what is made here is joined."""
+    """Returns '' or an error text. Only a folder that is made here joins files."""
     is_new = not os.path.exists(os.path.join(folder_of(preset), "CMakeCache.txt"))
     fresh = FRESH if is_new and preset == "dev" else []
     return logged(preset, ["cmake", "--preset", preset, *fresh, *options], "w")
 
 
 def logged(preset, command, mode="a", idle=False):
-    """Runs a command of a build; '' or what went wrong, with the end of the build's log. `idle`: after what else runs, and
-    without a word; else it says how far it is at each quarter."""
+    """Runs a command of a build; returns '' or an error text with the end of the build's log. `idle`: with a lower priority, and
+    without output; else prints its progress at each quarter."""
     log = os.path.join(ROOT, "build", f"{preset}-build.log")
     os.makedirs(os.path.dirname(log), exist_ok=True)
-    # A third of another's share: of a hundredth, beside other programs' busy loops it would never end.
+    # About a third of another process' share. With a hundredth it would never end beside other programs' busy loops.
     command = [*(["nice", "-n", "5"] if idle else []), *command]
     told = 0
     with open(log, mode, encoding="utf-8") as sink, subprocess.Popen(
@@ -51,7 +51,7 @@ def logged(preset, command, mode="a", idle=False):
 
 
 def refresh(preset):
-    """'' or what went wrong: configured, where it was, only by what changed in a CMakeLists.txt since."""
+    """Configures a preset, or only what a changed CMakeLists.txt needs if it was configured before; '' or an error text."""
     made = os.path.join(folder_of(preset), "build.ninja")
     if not os.path.exists(made) or os.path.getmtime(made) < os.path.getmtime(os.path.join(ROOT, "CMakePresets.json")):
         return configure(preset)
@@ -59,7 +59,7 @@ def refresh(preset):
 
 
 def built_suite(preset, jobs, targets, options=(), idle=False, configured=False):
-    """The suite "build" of a preset: configured if it isn't yet, and these targets built."""
+    """Configures a preset if necessary, and builds these targets; returns the suite "build"."""
     suite = Suite(f"build {preset}")
     started = time.monotonic()
     problem = "" if configured else configure(preset, options)
@@ -78,8 +78,8 @@ def targets_of(suites):
 
 
 def tests_in(parts):
-    """The tests of the build dev; of tests/unit, where `parts` has "unit", only those in its folders or below them, and of the
-    simulations those that it names."""
+    """The tests of the build dev. If `parts` has "unit", only those tests of tests/unit that are in or below its folders; if it
+    has simulations, only these."""
     folders = parts.get("unit")
     simulations = [part.removeprefix("sim/") for part in parts.get("sim", ())]
     listed = subprocess.run(["ctest", "--show-only=json-v1"], cwd=folder_of("dev"), check=True, capture_output=True, text=True)
@@ -105,8 +105,8 @@ def links_grpc(program):
 
 
 def tsan_tests(whole):
-    """What runs under ThreadSanitizer: what has threads, and with `whole` all that is free of gRPC: Debian's is not
-    instrumented, and what it synchronises looks like races. Requires: configured; for `whole`: asan-ubsan is built."""
+    """The tests for ThreadSanitizer: those with threads, and with `whole` all without gRPC: Debian's gRPC isn't instrumented, so
+    its synchronization looks like races. Requires: configured; for `whole`: asan-ubsan is built."""
     labels = labels_of(folder_of("tsan"))
     if not whole:
         return [name for name, its in labels.items() if "threads" in its]
@@ -116,7 +116,7 @@ def tsan_tests(whole):
 
 
 def run_suites(preset, names, jobs, chosen=None):
-    """The suites of these names in one run, side by side; `chosen`: only these tests."""
+    """Runs the suites of these names side by side; `chosen`: only these tests."""
     suites = {name: Suite(name) for name in names}
     tests = {test: suites[labels[0]] for test, labels in labels_of(folder_of(preset)).items()
              if labels[0] in suites and (chosen is None or test in chosen)}
@@ -129,7 +129,7 @@ def run_suites(preset, names, jobs, chosen=None):
 
 
 def run_joined(name, preset, labels, jobs, chosen=None):
-    """The tests of several labels as one suite."""
+    """Runs the tests of several labels as one suite."""
     suite = Suite(name)
     tests = {test: suite for test, its in labels_of(folder_of(preset)).items()
              if its[0] in labels and (chosen is None or test in chosen)}

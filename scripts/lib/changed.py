@@ -1,12 +1,13 @@
-"""Which suites a change touches: scripts/test --changed.
+"""Finds the suites for a change: scripts/test --changed.
 
-A room's own tests lie in tests/unit under the room's path; a row of _ROOMS says what else sees it. What has no row gets
-every suite that takes seconds.
+A room's own tests are in tests/unit under the room's path; a row of _ROOMS names the other suites that use the room. A path
+without a row gets every suite that takes seconds.
 """
 
 import subprocess
 
-# Path prefix: the suites, and parts of them: "unit/…" is a folder of tests/, "e2e/…", "sim/…" one test. The longest one counts.
+# By path prefix, the suites, and parts of them: "unit/…" is a folder of tests/, "e2e/…", "sim/…" one test. The longest prefix
+# counts.
 _ROOMS = {
     "base/": ["unit", "process", "server"],
     "proto/": ["unit/rendezvous", "server"],
@@ -56,10 +57,10 @@ _ROOMS = {
     "CMakeLists.txt": ["build"],
     "cmake/": ["build"],
 }
-# Suites that a folder of tests is, by its own name.
+# Folders of tests that are suites of the same name.
 _FOLDERS = ("datadriven", "sim", "fuzz", "process", "server", "worker", "gpu", "e2e", "contract", "launches", "cluster", "slurm",
             "python", "packaging", "docs", "mutants", "spin")
-# Checks of lint that see a few files only: where these are.
+# Checks of lint that read only a few files, with the places of these.
 _NARROW_LINTS = {
     "lint_selftest": lambda path: path.startswith("tests/lint/"),
     "lint_runner_selftest": lambda path: path.startswith(("tests/lint/", "scripts/lib/")),
@@ -69,7 +70,7 @@ _OTHERWISE = ["unit", "datadriven", "sim", "process", "server"]
 
 
 def changed_paths(root, commit):
-    """What differs from `commit` in the working tree, new files included; relative to the root."""
+    """The files of the working tree that differ from `commit`, new ones included; relative to the root."""
     paths = []
     for command in (["git", "diff", "--name-only", commit, "--"], ["git", "ls-files", "--others", "--exclude-standard"]):
         paths += subprocess.run(command, cwd=root, check=True, capture_output=True, text=True).stdout.splitlines()
@@ -77,7 +78,7 @@ def changed_paths(root, commit):
 
 
 def seen_by(path):
-    """Suites, and parts of them, that see a change of this file."""
+    """The suites, and parts of them, for a change of this file."""
     parts = path.split("/")
     if parts[0] == "tests" and len(parts) > 2:
         if parts[1] == "unit":
@@ -97,7 +98,7 @@ def seen_by(path):
 
 
 def suites_of(paths):
-    """(suites in order of first use, {suite: which parts of it}); what isn't in there is seen by whole suites."""
+    """(suites in order of first use, {suite: its parts}); a suite without parts runs as a whole."""
     seen = [item for path in paths for item in seen_by(path)]
     suites = list(dict.fromkeys(item.split("/")[0] for item in seen))
     parts = {suite: sorted({item for item in seen if item.startswith(suite + "/")}) for suite in suites if suite not in seen}
@@ -105,7 +106,7 @@ def suites_of(paths):
 
 
 def unchanged_lints(paths):
-    """Checks that see none of these."""
+    """The checks that read none of these files."""
     return {name for name, sees in _NARROW_LINTS.items() if not any(map(sees, paths))}
 
 

@@ -35,7 +35,7 @@ CHECKPOINT_EVERY = 10
 
 
 class Story:
-    """One run: the agents, what is known of them, and the lines printed so far."""
+    """One run of the demo: its agents and their names, and the lines printed so far."""
 
     def __init__(self, form, quiet):
         self.form = form
@@ -55,7 +55,7 @@ class Story:
         self.told = 0
         self.figures = {}
 
-    # ---------------------------------------------------------------- telling
+    # ---------------------------------------------------------------- printing
 
     def say(self, text, at=None):
         if not self.quiet:
@@ -71,7 +71,7 @@ class Story:
 
     def sentence(self, line):
         event = line["event"]
-        who = self.names.get(line["pid"], line.get("who", "?"))
+        name = self.names.get(line["pid"], line.get("who", "?"))
         if event == "node_joined":
             self.nodes[line["node"]] = self.names.get(int(line["agent_pid"]), line["node"])
         node = self.nodes.get(line.get("node"), line.get("node"))
@@ -82,9 +82,9 @@ class Story:
         if event == "generation":
             return f"generation {line['generation']}: {line['world']} ranks on {line['nodes']} node(s); {line['reason']}"
         if event == "assignment":
-            return f"    {who}: rank {line['rank']} of {line['world']}, restart count {line['restart_count']}"
+            return f"    {name}: rank {line['rank']} of {line['world']}, restart count {line['restart_count']}"
         if event == "worker_kept":
-            return f"    {who}: its worker goes on in its process (pid {line['worker_pid']})"
+            return f"    {name}: its worker goes on in its process (pid {line['worker_pid']})"
         if event == "verdict" and line["who"] == "service":
             return f"verdict: {line['outcome']}; {line['reason']}"
         return None
@@ -135,7 +135,7 @@ class Story:
         return float(line.get("t_seen", line["t"]))
 
     def resumed(self, fault, key, world, after, alive):
-        """Tells when the first step after a fault was made; returns its generation."""
+        """Prints when the first step after a fault was made; returns its generation."""
         first = self.training(world, after, 1, alive)[0]
         milliseconds = (first["t"] - fault) * 1000
         self.figures[key] = milliseconds

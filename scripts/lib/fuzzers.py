@@ -1,4 +1,4 @@
-"""The libFuzzer programs: built with clang, run side by side, and what each of them has found."""
+"""Builds the libFuzzer programs with clang, runs them side by side, and reports what each has found."""
 
 import concurrent.futures
 import os
@@ -14,7 +14,7 @@ CORPUS = os.path.join(ROOT, "tests", "fuzz", "corpus")
 
 
 class Run:
-    """What one fuzzer came to."""
+    """The result of one fuzzer."""
 
     def __init__(self, program, seconds, result):
         said = result.stderr
@@ -31,7 +31,7 @@ class Run:
 
 
 def run_fuzzer(program, seconds, artefacts, corpus=CORPUS):
-    """Runs it from its seeds in tests/fuzz/corpus, if it has some; what it learns goes with a folder of its own."""
+    """Runs a fuzzer from its seeds in tests/fuzz/corpus, if any; new inputs go to a temporary folder."""
     name = os.path.basename(program).removesuffix("_fuzzer")
     seeds = os.path.join(corpus, name)
     started = time.monotonic()

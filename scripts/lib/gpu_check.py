@@ -27,7 +27,7 @@ CACHE = Path(os.environ.get("XDG_CACHE_HOME") or Path.home() / ".cache") / "ddpr
 LIMIT = 480  # seconds for all checks
 TWINS_SLOWER = 4  # so many times the limits: two processors, perhaps beside other work
 ROUNDS = 3
-TAG = "GPU_CHECK_TAG"  # in the environment of all that a check starts; beds take away ours, DDPRUN_*
+TAG = "GPU_CHECK_TAG"  # in the environment of all processes of a check; the tests' beds remove DDPRUN_*
 OF_CARD = ("name", "driver_version", "memory.total", "power.limit", "clocks.max.sm", "mig.mode.current")
 
 
@@ -36,7 +36,7 @@ class NothingToCheckWith(Exception):
 
 
 def python_with_torch():
-    """Its path, and torch's folder, found without importing it."""
+    """The path of a Python with torch, and torch's folder, found without importing torch."""
     find = "import importlib.util, os; print(os.path.dirname(importlib.util.find_spec('torch').origin))"
     of_checkout = [] if IN_BUNDLE else [str(CACHE / "py-full/bin/python3")]
     for python in (sys.executable, shutil.which("python3"), *of_checkout):
@@ -49,7 +49,7 @@ def python_with_torch():
 
 
 def environment(python, torch, place):
-    """What checks and their jobs find (tests/gpu/gpu_bed.py)."""
+    """The environment of checks and their jobs (tests/gpu/gpu_bed.py)."""
     def program(in_bundle, in_build):
         path = ROOT / "bin" / in_bundle if IN_BUNDLE else BUILD / in_build
         return str(path) if path.exists() else ""
@@ -67,20 +67,20 @@ def environment(python, torch, place):
         "DDPRUN_CUDA_PLUGIN": program("libddprun_cuda.so", "bin/libddprun_cuda.so"),
         "DDPRUN_CUDA_GPU_TEST": program("worker_cuda_gpu_test", "tests/worker_cuda_gpu_test"),
         "DDPRUN_INSTALLED": program("installed", "installed"),
-        # Programs of LibTorch find that of this machine.
+        # Programs with LibTorch use the LibTorch of this machine.
         "LD_LIBRARY_PATH": ":".join(path for path in paths if path), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1",
     }
 
 
 def machine(python):
-    """What the results are of. Errors: NothingToCheckWith."""
+    """Facts of the machine, for the results. Errors: NothingToCheckWith."""
     versions = ("import json, platform, torch; nccl = torch.cuda.nccl.version() if torch.cuda.is_available() else None\n"
                 "print(json.dumps({'python': platform.python_version(), 'torch': torch.__version__, 'cuda': torch.version.cuda,"
                 " 'nccl': nccl and '.'.join(map(str, nccl))}))")
-    told = subprocess.run([python, "-c", versions], capture_output=True, text=True, check=False, timeout=120)
-    if told.returncode != 0:
-        raise NothingToCheckWith(f"{python} can't import its torch:\n{told.stderr[-2000:]}")
-    facts = {"python3": python, "kernel": platform.release(), "cpus": os.cpu_count(), **json.loads(told.stdout)}
+    answer = subprocess.run([python, "-c", versions], capture_output=True, text=True, check=False, timeout=120)
+    if answer.returncode != 0:
+        raise NothingToCheckWith(f"{python} can't import its torch:\n{answer.stderr[-2000:]}")
+    facts = {"python3": python, "kernel": platform.release(), "cpus": os.cpu_count(), **json.loads(answer.stdout)}
     if shutil.which("nvidia-smi"):
         command = ["nvidia-smi", f"--query-gpu={','.join(OF_CARD)}", "--format=csv,noheader"]
         answer = subprocess.run(command, capture_output=True, text=True, check=False, timeout=60).stdout.splitlines()
@@ -94,7 +94,7 @@ def preloadable(library, folder):
 
 
 def end_jobs(tag):
-    """Ends what a check has left; what its jobs had printed, from the beds that they ran in."""
+    """Ends the processes that a check has left; returns what its jobs had printed, from the folders in which they ran."""
     told, beds = [], set()
     for pid in tagged(tag, TAG):
         try:
@@ -120,7 +120,7 @@ def tag_of(check):
 
 
 def run_check(check, variables, limit, why):
-    """What came of it: {status, seconds, figures, skipped, reason, text}. `why`: of its limit."""
+    """Runs a check; returns {status, seconds, figures, skipped, reason, text}. `why`: the reason of its limit."""
     began = time.monotonic()
     tag = tag_of(check)
     command = [sys.executable, FOLDER / f"{check.name}_check.py"]
@@ -131,10 +131,10 @@ def run_check(check, variables, limit, why):
             status = "passed" if process.returncode == 0 else "failed"
         except subprocess.TimeoutExpired:
             os.killpg(process.pid, signal.SIGKILL)
-            told = end_jobs(tag)
+            output = end_jobs(tag)
             text, _ = process.communicate()
             status = "failed"
-            text += f"\n{told}\nit was ended after {limit:.0f} s, {why}\n"
+            text += f"\n{output}\nit was ended after {limit:.0f} s, {why}\n"
     figures = {line["name"]: {"value": line["value"], "unit": line["unit"]}
                for line in map(json.loads, re.findall(r"FIGURE (\{.*\})$", text, re.MULTILINE))}
     return {"name": check.name, "status": status, "seconds": round(time.monotonic() - began, 1), "figures": figures,
@@ -150,7 +150,7 @@ def reason_of(text):
 
 
 def say(text):
-    """To who reads; results are written though nobody does."""
+    """Prints a line. If nobody reads the output any more, the results are still written."""
     try:
         print(text, flush=True)
     except BrokenPipeError:
@@ -158,11 +158,11 @@ def say(text):
 
 
 class Stopped(Exception):
-    """By a signal."""
+    """The run was stopped by a signal."""
 
 
 class Run:
-    """All that is to be run, in the order of checks.py; none stops the next."""
+    """A run of the checks in the order of checks.py; a failed check doesn't stop the next."""
 
     def __init__(self, arguments, place, variables):
         self.variables, self.place, self.limit = variables, place, arguments.limit
@@ -184,13 +184,13 @@ class Run:
             self.say(result)
 
     def stop(self, number, _frame):
-        """A signal's handler. It may come while a check is being started, which nobody else could end then."""
+        """The handler of signals, which may come while a check is being started: then only this can end the check."""
         for check in self.checks:
             end_jobs(tag_of(check))
         raise Stopped(signal.Signals(number).name)
 
     def stopped(self, by):
-        """Those that are left."""
+        """Adds the remaining checks to the results, as not run."""
         self.results += [self.not_run(check, f"stopped by {by}") for check in self.checks[len(self.results):]]
 
     @staticmethod
@@ -256,7 +256,7 @@ def prepare(arguments, has_gpu):
     arguments.limit = arguments.limit or LIMIT * (TWINS_SLOWER if place == "cpu" else 1)
     python, torch = python_with_torch()
     variables = environment(python, torch, place)
-    try:  # before the checks, whose results would be lost
+    try:  # before the checks, because their results would be lost
         arguments.out.mkdir(parents=True, exist_ok=True)
         (arguments.out / "results.json").write_text("", encoding="utf-8")
     except OSError as problem:

@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""Packs what scripts/gpu_check takes to a machine with a GPU: programs without what debuggers read, tests, one archive."""
+"""Packs the archive that scripts/gpu_check runs from on a machine with a GPU: programs without debug information, and tests."""
 
 import argparse
 import json
@@ -16,33 +16,33 @@ from pathlib import Path
 ROOT = Path(__file__).resolve().parent.parent.parent
 BUILD = ROOT / "build" / "gpu-check"
 MOST = 60 * 2 ** 20  # bytes
-# All programs contain the same library. With a dictionary larger than a program the next one only refers to it: 22 MiB, not 37.
+# All programs contain the same library. With a dictionary larger than a program, later ones only refer to it: 22 MiB, not 37.
 COMPRESSION = {"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": 64 * 2 ** 20}
-# Targets of the build, and where each lies; in a bundle all are in bin.
+# Targets of the build, and their paths; in a bundle all are in bin.
 PROGRAMS = {
     "ddprun": "bin/ddprun", "session_probe": "bin/session_probe", "digits": "bin/digits", "char_gpt": "bin/char_gpt",
     "ddprun_nccl": "bin/libddprun_nccl.so", "ddprun_cuda": "bin/libddprun_cuda.so",
     "nccl_host": "tests/gpu/libnccl_host.so", "fake_nvml": "tests/fake_nvml/libnvidia-ml.so.1",
     "worker_cuda_gpu_test": "tests/worker_cuda_gpu_test", "worker_bench_checkpoint": "bin/worker_bench_checkpoint",
 }
-# Only where a CUDA toolkit is, which a bundle without them can't do without: --pack says so.
+# Built only if there is a CUDA toolkit. A bundle needs them: without a toolkit --pack fails with that text.
 OF_CUDA = ("ddprun_nccl", "ddprun_cuda", "worker_cuda_gpu_test")
 TUTORIAL = ROOT / "docs" / "tutorials" / "cpp.md"
-# Of a program's libraries, those that every machine with torch has.
+# The libraries of a program that every machine with torch has.
 EVERYWHERE = re.compile(r"/(libtorch\w*|libc10\w*|libgomp|libcu\w+|ld-linux-x86-64|"
                         r"lib(c|m|dl|rt|util|pthread|gcc_s|stdc\+\+))(-\w+)?\.so")
 SOURCES = ("tests/gpu", "tests/support", "tests/e2e", "scripts/lib", "python", "bench", "examples/torchrun_script")
 
 
 def tracked(folders):
-    """Files of the checkout, new ones too, none of what is ignored."""
+    """Files of the checkout, new ones too, without ignored ones."""
     command = ["git", "ls-files", "--cached", "--others", "--exclude-standard", "--", *folders]
     listed = subprocess.run(command, cwd=ROOT, check=True, capture_output=True, text=True).stdout
     return [Path(name) for name in listed.splitlines() if name.endswith((".py", ".sh")) and (ROOT / name).exists()]
 
 
 def commit():
-    """The checkout's, with a plus where it was changed since."""
+    """The checkout's commit, with a plus if files have changed since."""
     def git(*words):
         return subprocess.run(["git", *words], cwd=ROOT, check=True, capture_output=True, text=True).stdout.strip()
     return git("rev-parse", "--short=12", "HEAD") + ("+" if git("status", "--porcelain") else "")
@@ -57,7 +57,7 @@ def add_program(archive, name, folder):
 
 
 def run(*command):
-    """Errors: its output, where it fails."""
+    """Runs a command and returns its output. Errors: exits with the output."""
     words = [str(word) for word in command]
     result = subprocess.run(words, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if result.returncode:

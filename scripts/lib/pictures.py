@@ -30,9 +30,9 @@ SHOW_TOP = os.path.join(os.path.dirname(DDPRUN), "..", "tests", "show_top")
 FOLDER = os.path.join(ROOT, "docs", "pictures")
 PAGE_FOLDER = os.path.join(ROOT, "rendezvous", "web")
 PAGE_FILES = ("page.html", "page.css", "common.js", "course.js", "nodes.js", "page.js")
-# What the page is told: its status and its curves.
+# The page's data: its status and its curves.
 RECORDS = ("job.json", "curves.json")
-# True when the page shows the job, with its curves.
+# An expression that is true when the page shows the job, with its curves.
 SHOWN = "document.querySelector('.course path') !== null"
 # Columns and rows of the terminals in which `ddprun top` is drawn.
 TOP_SIZES = ((60, 20), (80, 20), (100, 20))
@@ -51,7 +51,7 @@ def read(folder, name):
 
 
 def demo(folder):
-    """What scripts/demo printed last, as on a terminal."""
+    """The recorded output of scripts/demo, as on a terminal."""
     return terminal_svg.draw("$ scripts/demo\n" + read(folder, "demo.txt").rstrip("\n"), "scripts/demo", 100,
                              "scripts/demo: a worker and a node are killed, and training goes on each time")
 
@@ -60,7 +60,7 @@ def top(folder, columns, rows):
     command = [SHOW_TOP, os.path.join(folder, "job.json"), str(columns), str(rows)]
     screen = subprocess.run(command, capture_output=True, text=True, check=True).stdout
     return terminal_svg.draw(screen, f"ddprun top, {columns} × {rows}", columns,
-                             "ddprun top: a job of eight ranks, one of which is slower than the others")
+                             "ddprun top: a job of eight ranks; one is slower than the others")
 
 
 def recovery(folder):
@@ -108,7 +108,7 @@ def chunks(picture):
 
 
 def with_checksum(picture, checksum):
-    """The picture with one text more, behind its header."""
+    """The picture with a text chunk for the checksum, behind its header."""
     def packed(kind, data):
         return struct.pack(">I", len(data)) + kind + data + struct.pack(">I", zlib.crc32(kind + data))
     parts = list(chunks(picture))
@@ -117,19 +117,19 @@ def with_checksum(picture, checksum):
 
 
 def checksum_of(picture):
-    """What the picture says it was made from; "" = nothing."""
+    """The checksum in a picture; "" = none."""
     texts = [data.split(b"\0", 1) for kind, data in chunks(picture) if kind == b"tEXt"]
     return next((text.decode() for name, text in texts if name == _CHECKSUM), "")
 
 
 @functools.lru_cache(maxsize=None)
 def status_of(path):
-    """What the service would tell of the job in a file: who lags is filled in by ddprun's own code."""
+    """The service's answer for the job in a file; ddprun's own code fills in the rank that lags."""
     return subprocess.run([SHOW_TOP, path], capture_output=True, text=True, check=True).stdout
 
 
 class Page(http.server.BaseHTTPRequestHandler):
-    """The page's files, and what is recorded in a folder."""
+    """Serves the page's files, and the records of a folder."""
 
     folder = FOLDER
 
@@ -155,7 +155,7 @@ class Page(http.server.BaseHTTPRequestHandler):
         return self.wfile.write(body)
 
     def log_message(self, *_):
-        """Nobody asked."""
+        """Logs nothing."""
 
 
 def draw_pages():
@@ -180,7 +180,7 @@ def draw_pages():
 
 
 def stale(folder=FOLDER):
-    """Names of the pictures that aren't what their records give now, or aren't there."""
+    """The names of pictures that are missing or differ from what their records give now."""
     names = []
     for name, draw in drawings(folder).items():
         path = os.path.join(folder, name)

@@ -20,13 +20,13 @@ from fuzzers import run_fuzzers  # noqa: E402
 from set_up import SetUp  # noqa: E402
 from suites import labels_of, print_progress, print_summary  # noqa: E402
 
-# Small programs without LibTorch. An ordinary run has them under AddressSanitizer and UBSan only, which see all that a plain
-# run would; --quick, --changed and --only have them in the build dev.
+# Small programs without LibTorch. An ordinary run has them only under AddressSanitizer and UBSan, which find all that a plain run
+# would; --quick, --changed and --only run them in the build dev.
 CORE = ["unit", "datadriven", "sim", "fuzz", "process", "server"]
-# Whole programs, in the build release: what users run is what is tested.
+# Whole programs, in the build release, which is what users run.
 WHOLE = ["worker", "gpu", "e2e", "contract", "launches", "cluster", "campaign", "slurm", "python", "packaging", "docs", "mutants",
          "spin"]
-# What an ordinary run leaves to --all: what compiles everything once more, or only measures.
+# Suites that only --all runs: they compile everything once more, or only measure.
 EXTRA = ["frameworks", "wheel", "schedules", "static", "bench", "fuzzers"]
 QUICK = [*CORE, "lint"]
 ORDINARY = [*WHOLE, "lint", "asan-ubsan", "tsan"]
@@ -83,7 +83,7 @@ def parse_arguments():
 
 
 def choose(arguments):
-    """(suites, {suite: its parts}, where not all of it): what is to run."""
+    """The choice of what to run: (suites, {suite: its parts, unless it runs as a whole})."""
     if arguments.changed:
         return changed_suites(ROOT, arguments.changed)
     if arguments.only:
@@ -94,7 +94,7 @@ def choose(arguments):
 
 
 class Run:
-    """One run: what is built and run, in which order; and what came of it."""
+    """One run: builds and runs the suites in order, and keeps their results."""
 
     def __init__(self, arguments):
         self.jobs = arguments.jobs
@@ -141,7 +141,7 @@ class Run:
                 labels = labels_of(folder_of("dev"))
                 targets = [test for test in sorted(tests) if labels[test][0] in names and labels[test][0] in CORE]
         with concurrent.futures.ThreadPoolExecutor() as others:
-            # One changed file keeps one processor busy; lint needs nothing of what is built.
+            # One changed file keeps one processor busy, so lint, which needs no build, runs beside it.
             lint = [name for name in names if configured and name == "lint"]
             linted = others.submit(run_suites, "dev", lint, 1, tests) if lint else None
             built = self.done([built_suite("dev", self.jobs, targets, configured=configured), *self.set_up.wait()])
@@ -152,12 +152,12 @@ class Run:
             self.done(run_suites("dev", names, self.jobs, tests))
 
     def is_wanted(self, test, suite):
-        """Of a suite of whole programs, part "e2e/etcd" is the test e2e_etcd."""
+        """Whether a test of whole programs was chosen; part "e2e/etcd" is the test e2e_etcd."""
         return suite not in self.parts or test in [part.replace("/", "_") for part in self.parts[suite]]
 
     def run_whole(self, names):
-        """Whole programs mostly wait for each other: some run side by side, and what else is built and tested beside them and
-        their build, which leaves a processor free now and then."""
+        """Runs whole programs, some side by side, because they mostly wait for each other. The sanitizers' builds and tests run
+        beside these and their build, which leaves a processor free now and then."""
         bench = "ON" if "bench" in names else "OFF"
         options = ["-DDDPRUN_TESTS=ON", f"-DDDPRUN_BENCH={bench}"]
         with concurrent.futures.ThreadPoolExecutor() as others:

@@ -1,4 +1,4 @@
-"""What tests need beyond a build (scripts/setup): installed beside the build, and waited for before the first test."""
+"""Installs what tests need beyond a build (scripts/setup): beside the build, finished before the first test."""
 
 import concurrent.futures
 import os
@@ -13,7 +13,7 @@ LOG = os.path.join(ROOT, "build", "setup.log")
 
 
 def install(options):
-    """Runs scripts/setup, with its words in LOG; the suite "set up", failed with the log's end where that failed."""
+    """Runs scripts/setup, with its output in LOG; returns the suite "set up", which has the log's end if that failed."""
     suite = Suite("set up")
     started = time.monotonic()
     os.makedirs(os.path.dirname(LOG), exist_ok=True)
@@ -29,7 +29,7 @@ def install(options):
 
 
 class SetUp:
-    """Begins at once, unless `wanted` is false: then everything is taken to be there. `options`: of scripts/setup."""
+    """Begins at once, unless `wanted` is false: then all is assumed to be installed. `options`: of scripts/setup."""
 
     def __init__(self, wanted, options):
         self._lock = threading.Lock()
@@ -41,7 +41,7 @@ class SetUp:
             self._ended = thread.submit(install, options)
 
     def wait(self):
-        """[the suite "set up"] to the first who asks, and to all when it failed; else []. Any thread may ask."""
+        """Returns [the suite "set up"] in the first call, and in all calls if it failed; else []. Any thread may call this."""
         if self._ended is None:
             return []
         suite = self._ended.result()

@@ -8,7 +8,7 @@ from mkdocs.structure.files import File
 ROOT = os.path.abspath(os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", ".."))
 _LINK = re.compile(r"(?<!!)\[([^\]]*)\]\(([^)\s]+)\)")
 _PICTURE = re.compile(r"(!\[[^\]]*\]\()docs/")
-# Index pages, which have other names here.
+# Index pages, which have other names on the site.
 _INDEXES = {"docs/README.md": "contents.md", "pictures/README.md": "pictures/pictures.md"}
 
 
@@ -16,7 +16,7 @@ def on_files(files, config):
     with open(os.path.join(ROOT, "README.md"), encoding="utf-8") as source:
         text = _LINK.sub(_seen_from_docs, source.read())
     files.append(File.generated(config, "index.md", content=_PICTURE.sub(r"\1", text)))
-    # GitHub shows it where the folder is; here that place is the README's.
+    # GitHub shows an index at its folder's address, which is the README's on the site.
     for folder, name in (("", "contents.md"), ("pictures/", "pictures/pictures.md")):
         with open(os.path.join(ROOT, "docs", folder, "README.md"), encoding="utf-8") as source:
             files.append(File.generated(config, name, content=source.read()))

@@ -1,4 +1,4 @@
-"""Suites and their cases: runs ctest, counts what GoogleTest, unittest and others print, and prints the summary."""
+"""Suites and their cases: runs ctest, counts cases in the output of GoogleTest, unittest and others, and prints the summary."""
 
 import json
 import os
@@ -46,7 +46,7 @@ def run_ctest(suites, build, names, jobs):
                "--test-output-size-failed", "4000000", "--no-tests=error",
                "--tests-regex", "^(" + "|".join(map(re.escape, names)) + ")$"]
     said = []
-    # No job of a test leaves a record of its end in the user's home.
+    # So that no job of a test leaves a record of its end in the user's home.
     environment = {**os.environ, "XDG_STATE_HOME": "/dev/null"}
     with subprocess.Popen(command, cwd=build, env=environment, stdout=subprocess.PIPE, stderr=subprocess.STDOUT,
                           text=True) as child:
@@ -111,7 +111,7 @@ def count_cases(output):
 
 
 def failed_cases(output):
-    """Names of the cases that failed, by what GoogleTest and unittest print."""
+    """The names of failed cases, from the output of GoogleTest and unittest."""
     return re.findall(r"^\[  FAILED  \] ([^\s,]+).* \(\d+ ms\)$", output, re.MULTILINE) + re.findall(
         r"^(?:FAIL|ERROR): (\S+ \(\S+\))", output, re.MULTILINE)
 

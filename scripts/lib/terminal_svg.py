@@ -1,4 +1,4 @@
-"""What a terminal shows, as an SVG: the same bytes give the same picture. Dark by itself, so readable on any page."""
+"""Draws the contents of a terminal as an SVG: the same bytes give the same picture. Always dark, so readable on any page."""
 
 import re
 from xml.sax.saxutils import escape, quoteattr
@@ -6,14 +6,14 @@ from xml.sax.saxutils import escape, quoteattr
 CHARACTER, LINE, MARGIN, BAR = 8.43, 18, 12, 26
 GROUND, FRAME, TEXT, FAINT = "#16181d", "#2a2e37", "#e4e6eb", "#8b93a1"
 FONT = "ui-monospace,SFMono-Regular,Menlo,Consolas,'DejaVu Sans Mono',monospace"
-# ECMA-48's eight colours, plain and bright.
+# ECMA-48's eight colors, plain and bright.
 _COLOURS = ["#5c6370", "#ff7b72", "#56d364", "#e3b341", "#79c0ff", "#d2a8ff", "#56d4dd", TEXT]
 _SEQUENCE = re.compile(r"\x1b\[([0-9;?]*)([A-Za-z])")
 PLAIN = (None, None, False, False)  # colour, ground, bold, inverse
 
 
 class UnknownSequence(ValueError):
-    """Bytes that steer a terminal in a way that nothing here knows."""
+    """A control sequence that isn't supported here."""
 
 
 def rows_of(text):
@@ -66,7 +66,7 @@ def _apply(style, numbers, kind):
 
 
 def draw(text, title, columns, label):
-    """`title`: in the bar above. `columns`: at least so many. `label`: for those who don't see the picture."""
+    """`title`: in the bar above. `columns`: at least so many. `label`: the picture's text for screen readers."""
     rows = rows_of(text)
     columns = max([columns] + [sum(len(part) for _, part in row) for row in rows])
     width, height = round(columns * CHARACTER + 2 * MARGIN), len(rows) * LINE + 2 * MARGIN + BAR
@@ -88,7 +88,7 @@ def _draw_row(row, top):
         ink, paper = (GROUND, colour or TEXT) if inverse else (colour or TEXT, ground)
         if paper:
             shapes.append(f'<rect x="{x:.2f}" y="{top}" width="{length:.2f}" height="{LINE}" fill="{paper}"/>')
-        # Words stay in their columns whatever the font is.
+        # Each word is placed by itself, so that it stays in its column with every font.
         for word in re.finditer(r"\S+(?: \S+)*", part):
             left, wide = x + word.start() * CHARACTER, len(word[0]) * CHARACTER
             weight = ' font-weight="bold"' if bold else ""

@@ -23,7 +23,7 @@ _IN_CLOEXEC = os.O_CLOEXEC
 
 
 class TimelineError(Exception):
-    """Something that was waited for did not happen; the text says what and what was seen."""
+    """An awaited event didn't happen; the text names it and what was seen instead."""
 
 
 class JsonLines:
@@ -58,7 +58,7 @@ class JsonLines:
 
 
 class Follower:
-    """Waits until files say what is wanted. Wakes by inotify(7) and pidfds, never by a timer."""
+    """Waits until files fulfil a condition. Wakes by inotify(7) and pidfds, never by a timer."""
 
     def __init__(self):
         self._inotify = _libc.inotify_init1(_IN_NONBLOCK | _IN_CLOEXEC)
@@ -123,7 +123,7 @@ class Follower:
 
 
 class Process:
-    """A child with a name, whose end is waited for through a pidfd."""
+    """A child with a name; a pidfd reports its end."""
 
     def __init__(self, name, argv, output=None, env=None, **options):
         """`output`: path that gets stdout and stderr; None = pipes kept by the caller's options."""
@@ -212,12 +212,12 @@ def state_of(pid):
 
 
 def parent_of(pid):
-    """Its parent's pid. Errors: as stat_of."""
+    """The pid of a process' parent. Errors: as stat_of."""
     return int(stat_of(pid)[1])
 
 
 def tagged(tag, variable=TAG_VARIABLE):
-    """Processes, zombies apart, whose environment has variable=tag: {pid: command line}."""
+    """Processes with variable=tag in their environment, without zombies: {pid: command line}."""
     found = {}
     needle = f"{variable}={tag}".encode()
     for entry in os.listdir("/proc"):
@@ -237,7 +237,7 @@ def tagged(tag, variable=TAG_VARIABLE):
 
 
 def leftovers(tag, within):
-    """What of a run is still there `within` seconds from now at the latest; {} as soon as nothing is."""
+    """The processes of a run that remain after `within` seconds; {} as soon as none remains."""
     deadline = time.monotonic() + within
     while True:
         found = tagged(tag)

@@ -159,7 +159,7 @@ ensure_tensorboard() {
 }
 
 # UCI's handwritten digits, out of scikit-learn's wheel (57 kB of 13 MB); sets DDPRUN_DIGITS.
-# Requires: ensure_libtorch, whose pip fetches it.
+# Requires: ensure_libtorch, because its pip fetches the wheel.
 ensure_digits() {
   local home="$ddprun_cache_dir/digits" wheels
   export DDPRUN_DIGITS="$home/digits.csv.gz"

@@ -18,8 +18,8 @@ namespace {
 
 namespace wire = ::ddprun::agent::v1;
 
-// An agent answers a wait that ran out by itself; gRPC's own deadline only guards against one that
-// hangs. More than AgentServerOptions' generation_wait and peer_patience together.
+// The agent answers a wait whose time is over; gRPC's deadline, later by this, only guards against
+// an agent that hangs. More than AgentServerOptions' generation_wait and peer_patience together.
 constexpr absl::Duration kReplyMargin = absl::Seconds(20);
 
 uint32_t WireMilliseconds(absl::Duration timeout) {
@@ -28,7 +28,7 @@ uint32_t WireMilliseconds(absl::Duration timeout) {
   return static_cast<uint32_t>(std::clamp<int64_t>(absl::ToInt64Milliseconds(rounded), 0, most));
 }
 
-// What all calls of one client share.
+// The connection that all calls of a client share.
 struct Connection {
   std::string socket_path;
   std::string run_id;
@@ -42,7 +42,7 @@ struct Connection {
                                       gpr_time_from_millis(milliseconds, GPR_TIMESPAN)));
   }
 
-  // The same code, with what was asked and whom.
+  // A status of the same code, with the call and the agent in the text.
   absl::Status ToStatus(const grpc::Status& status, const std::string& what) const {
     if (status.ok()) return absl::OkStatus();
     return absl::Status(
@@ -195,8 +195,8 @@ absl::Status CheckAssignment(const WorkerAssignment& assignment, uint32_t local_
       " of ", assignment.local_world_size, ", asked for local rank ", local_rank));
 }
 
-// One call of AwaitGenerationEnd, in a thread of its own: when that has been joined nothing of the
-// call is left, which gRPC's callbacks don't promise to a process that is about to end.
+// A call of AwaitGenerationEnd, in a thread of its own: when the thread is joined, nothing of the
+// call is left. gRPC's callbacks don't promise that to a process that is about to end.
 class GrpcGenerationWatch : public GenerationWatch {
  public:
   using OnEnd = std::function<void(absl::StatusOr<std::string>)>;
@@ -278,8 +278,8 @@ std::unique_ptr<AgentClient> AgentClient::Create(const std::string& socket_path,
   grpc::ChannelArguments arguments;
   arguments.SetInt(GRPC_ARG_ENABLE_HTTP_PROXY, 0);
   arguments.SetInt(GRPC_ARG_INITIAL_RECONNECT_BACKOFF_MS, 100);
-  // This one is how long a single attempt may take, until the agent's first frame. Nobody else is
-  // on the way to a socket of this machine: what takes long is an agent that waits for a core.
+  // This argument bounds a single attempt, until the agent's first frame. On a socket of the same
+  // machine only an agent that waits for a core takes long.
   arguments.SetInt(GRPC_ARG_MIN_RECONNECT_BACKOFF_MS,
                    static_cast<int>(absl::ToInt64Milliseconds(kReplyMargin)));
   arguments.SetInt(GRPC_ARG_MAX_RECONNECT_BACKOFF_MS, 1000);

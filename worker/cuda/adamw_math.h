@@ -5,7 +5,7 @@
 
 #include "worker/cuda/flat_adamw.h"
 
-// Compiled by nvcc for the GPU and by the C++ compiler for the CPU: one formula, two machines.
+// One formula for GPU and CPU: compiled by nvcc and by the C++ compiler.
 #ifdef __CUDACC__
 #define DDPRUN_HOST_DEVICE __host__ __device__
 #else
@@ -14,7 +14,7 @@
 
 namespace ddprun::worker::cuda {
 
-// What is the same for all elements of a step.
+// The factors that are the same for all elements of a step.
 struct AdamWFactors {
   float gradient = 1;  // unscales and clips
   float decay = 1;     // 1 - learning rate x weight decay
@@ -26,7 +26,8 @@ struct AdamWFactors {
   float epsilon = 0;
 };
 
-// Of clipping to `max_norm` (0 = no clipping), as torch.nn.utils.clip_grad_norm_.
+// The factor that clips gradients to `max_norm` (0 = no clipping), as in
+// torch.nn.utils.clip_grad_norm_.
 DDPRUN_HOST_DEVICE inline double ClipFactor(double sum_of_squares, double max_norm) {
   if (max_norm <= 0) return 1;
   const double factor = max_norm / (sqrt(sum_of_squares) + 1e-6);

@@ -49,8 +49,8 @@ void ShareLoader::RunThread() {
   while (true) {
     changed_.wait(lock, [this] { return stopping_ || slots_.size() < ahead_; });
     if (stopping_) return;
-    // Dealt and queued at once, so that the queue has the order of the deals. Whoever drops the
-    // queue leaves this slot to this thread alone.
+    // Dealt and queued under one lock, so that the queue has the order of the deals. If the queue
+    // is dropped meanwhile, this thread alone still has the slot.
     const auto slot = std::make_shared<Slot>();
     slot->share = sampler_.Deal();
     slots_.push_back(slot);

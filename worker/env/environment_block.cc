@@ -13,8 +13,8 @@
 namespace ddprun::worker {
 namespace {
 
-// What lies outside of the block lives as long as the process, as what setenv(3) makes: others may
-// point to it.
+// Strings outside the block are never freed, like those of setenv(3), because others may point to
+// them.
 struct Outside {
   std::deque<std::string> strings;
   std::deque<std::vector<char*>> arrays;
@@ -24,7 +24,7 @@ Outside& Forever() {
   return *forever;
 }
 
-// Where the strings of an environment lie: those that the process began with, then the room.
+// The memory of an environment's strings: those that the process began with, then the room.
 class Block {
  public:
   // The kernel puts the strings one behind the other.
@@ -36,7 +36,7 @@ class Block {
     for (; *began != nullptr; ++began) end_ = *began + std::strlen(*began) + 1;
   }
 
-  // Where the variable is from now on.
+  // Stores the variable; returns its place.
   char* Put(const std::string& variable) {
     if (const auto kept = kept_.find(variable); kept != kept_.end()) return kept->second;
     const size_t bytes = variable.size() + 1;

@@ -6,15 +6,16 @@
 
 namespace ddprun::worker {
 
-// Variables that whoever starts a process ahead puts at the end of its environment: from the first
-// of them on there is room for what the worker has besides (launcher/keeper/parked_process.h).
+// The keeper puts variables with these names at the end of the environment of a process that it
+// starts ahead (launcher/keeper/parked_process.h). From the first of them on there is room for the
+// worker's further variables.
 inline constexpr char kRoomBegins[] = "DDPRUN_WARM=";
-// The keeper knows by it whose a process is, and reads it from outside.
+// Identifies a process' worker to the keeper, which reads it in /proc.
 inline constexpr char kWorkerTag[] = "DDPRUN_WORKER_TAG=";
 
 // Makes `variables` ("NAME=value") the environment of this process: for getenv(3), for main()'s
-// third argument, for the programs that it runs, and for those who read /proc/PID/environ, as far
-// as there is room. What the libraries of this process have pointers to stays where it is.
+// third argument, for the programs that it runs, and, as far as there is room, in
+// /proc/PID/environ. Strings to which libraries of this process may have pointers aren't moved.
 // `began`: the array that the kernel gave this process. Requires: one thread.
 void SetEnvironment(char** began, const std::vector<std::string>& variables);
 

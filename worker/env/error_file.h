@@ -8,7 +8,7 @@
 
 namespace ddprun::worker {
 
-// What ended a worker, as launchers show it.
+// The error that ended a worker, as launchers show it.
 struct WorkerError {
   std::string message;  // "<Type>: <text>"
   std::string stack;    // where it was thrown, innermost frame last; "" = unknown
@@ -16,12 +16,12 @@ struct WorkerError {
 
 // The text of an error file in torchelastic's schema, which torchrun and ddprun read:
 // {"message": {"message": …, "extraInfo": {"py_callstack": …, "timestamp": "<epoch seconds>"}}}.
-// Bytes that are not UTF-8 are replaced. Without a stack the message stands in for it, because
-// launchers print the call stack.
+// Invalid UTF-8 is replaced. Without a stack the message is in its place, because launchers print
+// the call stack.
 std::string ErrorFileText(const WorkerError& error, int64_t epoch_seconds);
 
-// Writes the error file, with the wall clock's time, so that no reader sees half of it. The first
-// error is the cause: a file that is there already is kept.
+// Writes the error file, with the wall clock's time, so that no reader sees half of it. An existing
+// file is kept, because the first error is the cause.
 // Errors: the errno of open(2), write(2) or link(2), with the path.
 absl::Status WriteErrorFile(const std::string& path, const WorkerError& error);
 

@@ -35,12 +35,41 @@
 #include "worker/env/environment_block.h"
 #include "worker/env/start_request.h"
 
-// Of the program or library that this code is linked into; the linker makes it.
+// How a program that was started ahead becomes workers.
+//
+// Goal: a new worker is in main() some milliseconds after it was asked for, as the keeper's child,
+// with nothing of the program initialized before the worker had its environment. A fork of a
+// process with LibTorch copies page tables for milliseconds, so it is made before it is asked for:
+//
+//   keeper
+//     └ parked        waits in waitpid() for "between"
+//         └ between   waits in read(asked) for the worker's word
+//             └ worker   waits in recvmsg(channel) for a request
+//
+// When a request comes:
+//
+//   worker    compares the files, answers "taken", writes '!' to `asked`
+//   between   exits with 0; the worker becomes the child of the keeper, which is a subreaper
+//   parked    reaps between, and closes `orphaned`, which it alone still has open
+//   worker    reads the end of `orphaned`; setsid(), "pid N", CPUs, streams, environment, "set"
+//   keeper    says "go"; the worker returns from the constructor, and the program begins
+//   parked    waits until it is quiet, and forks the next two
+//
+// Why not the obvious ways: fork() alone would make the worker a child of `parked`, so the keeper
+// couldn't reap it. CLONE_PARENT would make it the keeper's, but skips the C library's fork
+// handlers, which OpenBLAS needs. And `parked` must close `orphaned`, after waitpid(): a process
+// closes its descriptors before its children get another parent, so the end of a pipe that
+// `between` held could be seen while getppid() is still `between`, and DieWith() would exit.
+//
+// Each process dies with the one above it (PR_SET_PDEATHSIG) until it is a worker; then with the
+// keeper.
+
+// The header of the ELF file (program or library) that this code is linked into, from the linker.
 // NOLINTNEXTLINE(bugprone-reserved-identifier): its name is the linker's
 extern "C" const ElfW(Ehdr) __ehdr_start __attribute__((visibility("hidden")));
 
-// What the rest of the runtime loads ahead of a worker, if it is part of the program: libraries
-// only, as nothing of the program is initialized yet.
+// Loads more libraries ahead, if the program has the part of the runtime that defines it. It may
+// use libraries only, because the program's own objects aren't initialized here.
 extern "C" [[gnu::weak]] void ddprun_load_ahead();
 
 namespace ddprun::worker {
@@ -49,7 +78,7 @@ namespace {
 constexpr char kChannelVariable[] = "DDPRUN_WARM";
 constexpr char kOomScore[] = "/proc/self/oom_score_adj";
 constexpr size_t kFdsMax = 8;  // as launcher/keeper/channel.cc
-// About what a worker takes from its start to its first step.
+// About the time from a worker's start to its first step.
 constexpr int kQuietMilliseconds = 100;
 
 // ------------------------------------------------------------- what /proc says of us
@@ -72,7 +101,7 @@ std::string ReadFile(const char* path) {
   return text;
 }
 
-// Or not: then it is as it is.
+// Best effort: errors are ignored.
 void WriteFile(const char* path, const std::string& text) {
   const int fd = open(path, O_WRONLY | O_CLOEXEC);
   if (fd < 0) return;
@@ -80,7 +109,7 @@ void WriteFile(const char* path, const std::string& text) {
   close(fd);
 }
 
-// The names in a folder of numbers; without the descriptor that reads it.
+// The numbers that a folder of /proc has as names, without the descriptor that reads it.
 std::vector<int> Numbers(const char* folder) {
   std::vector<int> numbers;
   DIR* const open_folder = opendir(folder);
@@ -95,7 +124,8 @@ std::vector<int> Numbers(const char* folder) {
   return numbers;
 }
 
-// Memory that is nobody else's; what is mapped of files can be had again. Source: proc(5).
+// Anonymous and shared memory; mapped pages of files aren't counted, as the kernel can drop them.
+// Source: proc(5).
 uint64_t KibibytesHeld() {
   uint64_t held = 0;
   const std::string status = ReadFile("/proc/self/status");
@@ -109,7 +139,7 @@ uint64_t KibibytesHeld() {
   return held;
 }
 
-// Since this process was made. Source: proc(5), the 22nd word, in clock ticks since the boot.
+// The age of this process. Source: proc(5), stat, the 22nd word: its start in ticks since the boot.
 int64_t MillisecondsOld() {
   const std::string stat = ReadFile("/proc/self/stat");
   const size_t name_end = stat.rfind(')');
@@ -123,7 +153,8 @@ int64_t MillisecondsOld() {
   return std::max<int64_t>(0, now.tv_sec * 1000 + now.tv_nsec / 1'000'000 - began);
 }
 
-// {path: version} of the program and its libraries.
+// The program and its libraries, by path. A change means that the file was built anew, so that a
+// worker must be executed instead.
 using FileVersion = std::tuple<dev_t, ino_t, off_t, time_t, long>;  // NOLINT(google-runtime-int)
 using FileVersions = std::map<std::string, FileVersion>;
 
@@ -164,7 +195,7 @@ struct Packet {
   std::vector<int> fds;
 };
 
-// None: the other end is closed.
+// nullopt: the other end is closed.
 std::optional<Packet> Receive(int socket) {
   std::string bytes(1 << 16, '\0');
   alignas(cmsghdr) std::array<char, CMSG_SPACE(kFdsMax * sizeof(int))> space;
@@ -245,7 +276,8 @@ class ParkedProgram {
     std::vector<int> streams;  // as many as request.streams has letters
   };
 
-  // What a fork wouldn't carry over, or workers would share.
+  // Why this process can't be forked: a thread would not exist in a worker, and workers would share
+  // the file position behind a descriptor. "" = it can be forked.
   std::string WhyNot() const {
     if (Numbers("/proc/self/task").size() > 1) return "a library of it starts a thread";
     for (const int fd : Numbers("/proc/self/fd")) {
@@ -260,9 +292,8 @@ class ParkedProgram {
     return "";
   }
 
-  // Forks the next worker before it is asked for, because a fork of so much memory takes some
-  // milliseconds; from a child between, which ends when the worker is asked for, so that the worker
-  // is the keeper's child. True in the worker, false when the next one is to be forked.
+  // Forks `between`, which forks the next worker (see above). Returns true in the worker, and false
+  // in this process when the next one is to be forked.
   bool ForkAhead() {
     int asked[2];
     int orphaned[2];
@@ -273,9 +304,9 @@ class ParkedProgram {
     if (between > 0) {
       CloseAll({asked[0], asked[1], orphaned[0]});
       int status = 0;
-      // The keeper is gone, or the files have changed.
+      // Not 0: the keeper is gone, or the files have changed.
       if (waitpid(between, &status, 0) != between || status != 0) _exit(0);
-      close(orphaned[1]);  // by us: its own close before its children are given away
+      close(orphaned[1]);
       AwaitQuiet();
       return false;
     }
@@ -295,7 +326,7 @@ class ParkedProgram {
     prctl(PR_SET_PDEATHSIG, 0);
     char byte = '!';
     if (write(asked[1], &byte, 1) != 1) _exit(1);
-    // Ends when the one between is reaped, which makes us the keeper's child.
+    // The end of the pipe: `between` is reaped, so the keeper is our parent.
     if (read(orphaned[0], &byte, 1) != 0) _exit(1);
     CloseAll({asked[1], orphaned[0]});
     prctl(PR_SET_NAME, name_.data());
@@ -303,14 +334,15 @@ class ParkedProgram {
     return true;
   }
 
-  // A fork takes as much time of a processor as the start of the worker that was just asked for,
-  // for which others wait. Who asks for one more is not kept waiting.
+  // Leaves the processor to the worker that has just started, for which the other ranks wait,
+  // before the next fork takes some of it. A request for one more worker ends the wait.
   void AwaitQuiet() const {
     pollfd next = {.fd = channel_, .events = POLLIN, .revents = 0};
     poll(&next, 1, kQuietMilliseconds);
   }
 
-  // Ends the process when none is, or must not be, made here any more.
+  // Waits for a request that is still wanted. Ends the process if there can be none any more: the
+  // keeper is gone, or the program's files have changed.
   Asked AwaitRequest() {
     for (;;) {
       std::optional<Packet> packet = Receive(channel_);
@@ -328,7 +360,7 @@ class ParkedProgram {
                   .answers = packet->fds.front(),
                   .streams = {packet->fds.begin() + 1, packet->fds.end()}};
       if (Say(asked.answers, "taken")) return asked;
-      CloseAll(packet->fds);  // it isn't wanted any more
+      CloseAll(packet->fds);  // the keeper has given the request up
     }
   }
 
@@ -364,12 +396,12 @@ class ParkedProgram {
   char** const began_;
   std::array<char, 16> name_{};  // the program's, of TASK_COMM_LEN bytes
   std::string oom_score_;
-  std::string ready_;  // what the first worker that waits says; "" = it was said
+  std::string ready_;  // what the first worker that waits reports; "" = reported
   FileVersions files_;
 };
 
-// Of our keeper, if it has parked this process itself; -1 = it hasn't. What a parked process runs
-// has the variable, too, but no session of its own.
+// The channel to the keeper; -1 = the keeper hasn't started this process ahead. Programs that such
+// a process runs inherit the variable as well, but they don't lead a session.
 int KeepersChannel() {
   const char* const text = std::getenv(kChannelVariable);
   int channel = -1;
@@ -380,9 +412,9 @@ int KeepersChannel() {
   return is_one && type == SOCK_SEQPACKET ? channel : -1;
 }
 
-// The first thing that the program does: its libraries are initialized before, all else of it
-// after. Source: the System V ABI, "Initialization and Termination Functions", with the GNU C
-// library's arguments.
+// The program's first constructor (101 is the first priority that isn't reserved): its libraries
+// are initialized before it, and all else of the program after it. Source: the System V ABI,
+// "Initialization and Termination Functions"; the arguments are the GNU C library's.
 [[gnu::constructor(101)]] void ParkWhereAsked(int argc, char** argv, char** /*environment*/) {
   if (!CanPark()) return;
   const int channel = KeepersChannel();
@@ -393,6 +425,7 @@ int KeepersChannel() {
 
 }  // namespace
 
+// The kernel passes the address of the program's own ELF headers; a library has others.
 bool CanPark() {
   const auto own_headers = reinterpret_cast<uintptr_t>(&__ehdr_start) + __ehdr_start.e_phoff;
   return own_headers == getauxval(AT_PHDR);

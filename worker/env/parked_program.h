@@ -3,14 +3,14 @@
 
 namespace ddprun::worker {
 
-// Whether this program can be started ahead of the worker that it will be (docs/WARM.md): this code
-// is part of it, and not of a library that it loads when it already runs.
+// Whether this program can be started ahead of its workers (docs/WARM.md): this code is part of the
+// program, not of a shared library.
 //
-// Who links this function has the rest, too. Before anything of the program has run, but after its
-// libraries were loaded, which takes most of the start of a program with LibTorch, a process that
-// its keeper has parked waits, and becomes one worker after the other by fork(2). Each goes on from
-// there as if it had just been executed: with its own environment, arguments, streams and session.
-// The keeper's side, and what goes over the wire, is in launcher/keeper/parked_process.h.
+// A program that links this function can be a fork server. If the keeper has started it ahead, the
+// process stops when its libraries are loaded, which is most of the start of a program with
+// LibTorch, and before any code of the program has run. From there it forks one worker after the
+// other. Each worker goes on as if it had just been executed: with its own environment, streams and
+// session. launcher/keeper/parked_process.h has the keeper's side and the protocol.
 bool CanPark();
 
 }  // namespace ddprun::worker

@@ -20,8 +20,8 @@
 namespace ddprun::worker {
 namespace {
 
-// Between two looks whether to stop or to go on. Nobody can wake us: a futex would cost the agent a
-// system call for each page, and Python has none.
+// The pause between two looks whether to stop or to go on. A futex isn't used, because it would
+// cost the agent a system call for each page, and Python has none.
 constexpr absl::Duration kHeldPause = absl::Milliseconds(1);
 
 }  // namespace
@@ -70,8 +70,8 @@ void ProgressPage::Mark(ProgressPhase phase, uint64_t step) {
 bool ProgressPage::StopAt(uint64_t step) {
   if (!is_open()) return false;
   StoreTime();
-  // Fences our mark against our look at what is prepared; the agent does the same the other way
-  // round, so one of us sees the other.
+  // seq_cst orders this mark before the look at what is prepared. The agent prepares before it
+  // looks at the mark, so at least one of both sees the other.
   Field(kProgressWordOffset)
       ->store(PackProgress(ProgressPhase::kTrain, step), std::memory_order_seq_cst);
   Field(kProgressAnswerOffset)->store(1, std::memory_order_seq_cst);
@@ -79,14 +79,14 @@ bool ProgressPage::StopAt(uint64_t step) {
     const uint64_t prepared = Field(kProgressPrepareOffset)->load(std::memory_order_seq_cst);
     if (prepared == 0 || step < prepared) return false;
     Field(kProgressAnswerOffset)->store(step << 1 | 1, std::memory_order_seq_cst);
-    // A commit of a later step: this one was given up after we looked. Round again.
+    // A commit of a later step means that this step was given up after the look. Look again.
     const uint64_t committed = Field(kProgressCommitOffset)->load(std::memory_order_seq_cst);
     if (committed != 0 && committed <= step) return true;
     absl::SleepFor(kHeldPause);
   }
 }
 
-// Of the mark that follows.
+// Stores the time of the mark that follows.
 void ProgressPage::StoreTime() {
   Field(kProgressTimeOffset)
       ->store(static_cast<uint64_t>(MonotonicNow().nanoseconds()), std::memory_order_relaxed);

@@ -12,11 +12,11 @@
 
 namespace ddprun::worker {
 
-// The worker's page of progress (docs/PROGRESS.md), by which its agent learns how long its steps
-// take and notices when it hangs.
+// The worker's progress page (docs/PROGRESS.md), from which its agent reads how long steps take and
+// whether the worker hangs.
 //
-// A page that was never opened takes marks too, and drops them: a program needn't ask whether its
-// launcher is ddprun. Threads: any may mark; the last mark counts.
+// A page that wasn't opened ignores marks, so that a program needn't check whether its launcher is
+// ddprun. Threads: any may mark; the last mark counts.
 class ProgressPage {
  public:
   ProgressPage() = default;
@@ -30,21 +30,22 @@ class ProgressPage {
   // One store, no system call. `step`: counts the program's training steps and never goes back in a
   // generation; below 2^56.
   void Mark(ProgressPhase phase, uint64_t step);
-  // Marks the top of a training step, and says whether the program is to save now and end with 0:
-  // a node of the job is about to be taken away, and all ranks get true at the same step (R14). May
-  // wait for some milliseconds while that step is agreed on.
+  // Marks the top of a training step, and returns whether the program has to save now and end with
+  // 0, because a node of the job is about to be taken away. All ranks get true at the same step
+  // (R14). May wait for some milliseconds while the ranks agree on that step.
   bool StopAt(uint64_t step);
-  // Adds to what this worker has waited for data; for docs/GOODPUT.md. Negative times are ignored.
+  // Adds to the time that this worker has waited for data (docs/GOODPUT.md). Negative times are
+  // ignored.
   void AddDataWait(absl::Duration waited);
-  // How many collectives of all workers this one has begun since their group was made, and one; 0 =
-  // they have none. By it is known who holds up the others. One store.
+  // Stores 1 + the number of collectives that this worker has begun in its group of all workers; 0
+  // = there is no group. The workers' counts show which one the others wait for. One store.
   void CountCollectives(uint64_t begun_and_one);
-  // What people who watch see of this worker's training (docs/PROGRESS.md); what isn't given stays
-  // as it was. Params: loss: of its last batches; NaN is shown as such. samples_per_second: of this
-  // worker; not below 0.
+  // Reports figures for people who watch the training (docs/PROGRESS.md); nullopt leaves a figure
+  // as it was. Params: loss: of this worker's last batches; NaN is shown as such.
+  // samples_per_second: of this worker; not below 0.
   void Report(std::optional<double> loss, std::optional<double> samples_per_second);
   bool is_open() const { return page_ != nullptr; }
-  // As last marked; phase kNone without a mark.
+  // The last mark; phase kNone without a mark.
   uint64_t word() const;
 
  private:

@@ -15,7 +15,7 @@ absl::string_view NameOf(absl::string_view variable) {
   return variable.substr(0, variable.find('='));
 }
 
-// By name; the views are of the argument.
+// The variables by name, as views of the argument.
 std::map<absl::string_view, absl::string_view> ByName(const std::vector<std::string>& variables) {
   std::map<absl::string_view, absl::string_view> by_name;
   for (const std::string& variable : variables) by_name.emplace(NameOf(variable), variable);

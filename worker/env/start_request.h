@@ -12,21 +12,21 @@
 
 namespace ddprun::worker {
 
-// What a process that was started ahead is asked to become. The keeper's side of it, and what goes
-// over the wire, is in launcher/keeper/parked_process.h.
+// A request to a process that was started ahead, to become a worker.
+// launcher/keeper/parked_process.h has the keeper's side and the protocol.
 struct StartRequest {
   pid_t keeper = 0;                      // the parent of all workers
-  std::vector<uint32_t> cpus;            // empty = as they are
-  std::string streams;                   // of "ioe", in this order: which descriptors follow
+  std::vector<uint32_t> cpus;            // empty = the process' own
+  std::string streams;                   // letters of "ioe", in this order: which streams follow
   std::vector<std::string> environment;  // "NAME=value", complete
 };
 
-// None: it is no such request.
+// Returns nullopt if `text` is no such request.
 std::optional<StartRequest> ParseStartRequest(absl::string_view text);
 
-// `wanted` as it would be after the libraries of this program were loaded with it: with what they
-// have changed of `began` to make it `now`. All are "NAME=value"; of a name that comes twice the
-// first counts, as for getenv(3).
+// Returns `wanted` with the changes that this program's libraries made to the environment while
+// they were loaded: the differences between `began` and `now`. All are "NAME=value"; if a name
+// comes twice, the first one counts, as for getenv(3).
 std::vector<std::string> WithChanges(const std::vector<std::string>& began,
                                      const std::vector<std::string>& now,
                                      std::vector<std::string> wanted);

@@ -10,7 +10,7 @@
 
 namespace ddprun::worker {
 
-// What the environment tells a worker: torchrun's contract, and what ddprun adds to it.
+// A worker's variables: those of torchrun, and ddprun's own.
 struct WorkerEnvironment {
   uint32_t rank = 0;
   uint32_t local_rank = 0;
@@ -22,7 +22,7 @@ struct WorkerEnvironment {
   uint32_t restart_count = 0;  // TORCHELASTIC_RESTART_COUNT
   uint32_t max_restarts = 0;   // TORCHELASTIC_MAX_RESTARTS
   std::string run_id;          // TORCHELASTIC_RUN_ID; "none" when unset
-  std::string error_file;      // TORCHELASTIC_ERROR_FILE; "" = none is wanted
+  std::string error_file;      // TORCHELASTIC_ERROR_FILE; "" = don't write one
   // TORCHELASTIC_USE_AGENT_STORE is exactly "True": the launcher serves the store at
   // master_addr:master_port, else the worker of rank 0 does.
   bool launcher_serves_store = false;
@@ -33,7 +33,7 @@ struct WorkerEnvironment {
   bool started_by_ddprun() const { return !agent_socket.empty(); }
 };
 
-// The value of a variable, or nothing when it is unset.
+// Returns the value of a variable, or nullopt if it is unset.
 using VariableReader = std::function<std::optional<std::string>(const char* name)>;
 
 // Reads and checks the environment contract (torchrun 2.11's variables, and DDPRUN_*).
@@ -42,7 +42,7 @@ using VariableReader = std::function<std::optional<std::string>(const char* name
 // names it and its value.
 absl::StatusOr<WorkerEnvironment> ReadWorkerEnvironment(const VariableReader& read);
 
-// The same from getenv(3). Threads: while no other thread changes the environment.
+// ReadWorkerEnvironment from getenv(3). Threads: while no other thread changes the environment.
 absl::StatusOr<WorkerEnvironment> ReadWorkerEnvironment();
 
 }  // namespace ddprun::worker

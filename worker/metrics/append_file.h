@@ -10,19 +10,19 @@
 
 namespace ddprun::worker {
 
-// A file that only grows, by whole records. Nothing is held back in this process: what was appended
-// is there when the process dies. Threads: one, but Sync from any.
+// A file that only grows, by whole records. Nothing is buffered in this process, so what was
+// appended survives the process. Threads: one, but Sync from any.
 class AppendFile {
  public:
   AppendFile() = default;
   // Errors: the errno of open(2), with the path.
   static absl::StatusOr<AppendFile> Open(const std::string& path);
 
-  // All of `bytes`, or, when the disk is full, nothing of them.
+  // Appends all of `bytes`, or, if the disk is full, nothing of them.
   // Errors: the errno of write(2), with the path.
   absl::Status Append(absl::string_view bytes);
 
-  // Waits until the machine's death can't take it away: fdatasync(2).
+  // Waits until what was appended survives a crash of the machine: fdatasync(2).
   absl::Status Sync() const;
 
   const std::string& path() const { return path_; }

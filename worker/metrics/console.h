@@ -14,22 +14,22 @@ enum class ConsoleKind { kNone, kLines, kProgressBar };
 // Shows a run to people, through a descriptor that may be a terminal. Threads: one.
 class Console {
  public:
-  // Params: fd: stays the caller's. line_interval: the least time between two lines.
+  // Params: fd: stays open, owned by the caller. line_interval: the least time between two lines.
   Console(ConsoleKind kind, int fd, absl::Duration line_interval);
-  // Leaves the cursor in a line of its own.
+  // Moves the cursor to a new line.
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  // A step is done. The bar moves, at most ten times a second; a line is printed for a new record,
-  // if the last one is old enough, and for the last step.
+  // Call it after each step. Redraws the bar at most ten times a second; prints a line for a new
+  // record, if the last line is old enough, and for the last step.
   void Step(const ConsoleFacts& facts, bool new_record, Instant now);
 
  private:
   const ConsoleKind kind_;
   const int fd_;
   const absl::Duration line_interval_;
-  std::optional<Instant> shown_;  // when something was, last
+  std::optional<Instant> shown_;  // when something was shown last
   bool cursor_in_bar_ = false;
 };
 

@@ -12,13 +12,13 @@
 
 namespace ddprun::worker {
 
-// What the console shows of a run.
+// The figures of a run for the console.
 struct ConsoleFacts {
   int64_t step = 0;
   int64_t total_steps = 0;  // 0 = unknown
   absl::Duration elapsed;
   std::optional<absl::Duration> left;
-  // The last record's.
+  // Names and values of the last record.
   std::vector<std::pair<std::string, double>> values;
 };
 

@@ -11,18 +11,18 @@
 
 namespace ddprun::worker {
 
-// Brings files to the disk once an interval, on a thread of its own: the disk may be busy with a
-// checkpoint for seconds, and training goes on.
+// Syncs files to the disk once an interval, on a thread of its own, because the disk may be busy
+// with a checkpoint for seconds while training goes on.
 class DiskSyncer {
  public:
   // Requires: the files outlive it.
   DiskSyncer(std::vector<const AppendFile*> files, absl::Duration interval);
-  // Does so a last time.
+  // Syncs a last time.
   ~DiskSyncer();
   DiskSyncer(const DiskSyncer&) = delete;
   DiskSyncer& operator=(const DiskSyncer&) = delete;
 
-  // Now, in the caller's thread. Threads: any.
+  // Syncs now, in the caller's thread. Threads: any.
   void Sync();
 
  private:
@@ -31,7 +31,7 @@ class DiskSyncer {
   const std::vector<const AppendFile*> files_;
   std::mutex mutex_;
   std::condition_variable changed_;
-  bool told_ = false;   // guarded by mutex_: an error was
+  bool told_ = false;   // guarded by mutex_: an error was logged
   bool ended_ = false;  // guarded by mutex_
   std::thread thread_;
 };

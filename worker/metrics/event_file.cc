@@ -23,7 +23,7 @@ using tensorboard::v1::SessionLog;
 using tensorboard::v1::Summary;
 
 constexpr absl::string_view kNamePrefix = "events.out.tfevents.";
-// Later versions' readers take back steps where a session log says so.
+// From this version on readers drop earlier events at the step of a session log.
 constexpr const char* kFileVersion = "brain.Event:2";
 
 void AppendLittleEndian(std::string& out, uint64_t number, int bytes) {
@@ -40,7 +40,7 @@ std::string HostName() {
 // The greatest time in the names of the directory's event files; 0 = there is none.
 int64_t LatestTime(const std::string& directory) {
   int64_t latest = 0;
-  std::error_code unreadable;  // then open(2) says so
+  std::error_code unreadable;  // open(2) then fails as well
   for (const auto& entry : std::filesystem::directory_iterator(directory, unreadable)) {
     const std::string name = entry.path().filename();
     absl::string_view rest = name;

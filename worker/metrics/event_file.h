@@ -18,13 +18,14 @@ namespace ddprun::worker {
 // Threads: one.
 class EventFile {
  public:
-  // Makes a new file in `directory`, whose name sorts behind those of all that are there:
-  // TensorBoard reads them in this order. From `first_step` on it replaces what they have. Errors:
-  // the errno of open(2) or write(2), with the path.
+  // Makes a new file in `directory`, with a name that sorts behind those of the files there,
+  // because TensorBoard reads files in this order. From `first_step` on, the new file replaces the
+  // events of the older ones. Errors: the errno of open(2) or write(2), with the path.
   static absl::StatusOr<EventFile> Create(const std::string& directory, int64_t first_step,
                                           absl::Time now);
 
-  // One event with a scalar for each value, in single precision. Errors: the errno of write(2).
+  // Appends an event with a scalar for each value, in single precision. Errors: the errno of
+  // write(2).
   absl::Status Append(const MetricsRecord& record);
 
   const AppendFile& file() const { return file_; }

@@ -18,7 +18,7 @@ double Most(const std::vector<RankFigures>& ranks, double RankFigures::*figure) 
   return most;
 }
 
-// Over the ranks that have one.
+// The mean loss over the ranks that have one.
 double MeanLoss(const std::vector<RankFigures>& ranks) {
   double sum = 0;
   double weights = 0;

@@ -8,12 +8,12 @@
 
 namespace ddprun::worker {
 
-// What a rank knows of the steps since the record before. Numbers only, of one type: ranks exchange
-// it as it is.
+// A rank's figures of the steps since the record before. All have one type, so that ranks can
+// exchange the struct as numbers.
 struct RankFigures {
-  double has_loss = 0;     // 0 or 1, as the others of this kind
+  double has_loss = 0;     // 0 or 1, as all has_… fields
   double loss = 0;         // mean of the samples, or of the steps
-  double loss_weight = 1;  // how many
+  double loss_weight = 1;  // the number of samples or steps
   double learning_rate = 0;
   double steps = 0;
   double seconds = 0;       // of all these steps
@@ -24,7 +24,7 @@ struct RankFigures {
   double host_memory_bytes = 0;      // resident, now
   double gpu_memory_bytes = 0;       // most that tensors had so far; 0 = no GPU
   double communication_seconds = 0;  // of one step; 0 = not known
-  double overlap_seconds = 0;        // of it
+  double overlap_seconds = 0;        // the part of it beside the backward pass
 };
 
 inline constexpr size_t kRankFigures = sizeof(RankFigures) / sizeof(double);
@@ -32,8 +32,8 @@ inline constexpr size_t kRankFigures = sizeof(RankFigures) / sizeof(double);
 std::array<double, kRankFigures> ToNumbers(const RankFigures& figures);
 RankFigures FromNumbers(const std::array<double, kRankFigures>& numbers);
 
-// A record's values, by the names of docs/METRICS.md: those of all ranks together, and rank 0's
-// where all have the same. Requires: at least one rank, and rank 0's first.
+// A record's values, by the names of docs/METRICS.md: combined over all ranks, or rank 0's if they
+// are the same on all. Requires: at least one rank, rank 0 first.
 std::vector<std::pair<std::string, double>> CombineFigures(const std::vector<RankFigures>& ranks);
 
 }  // namespace ddprun::worker

@@ -40,7 +40,7 @@ bool IsUpTo(const std::string& line, int64_t step) {
   return found != parsed.end() && found->is_number_integer() && found->get<int64_t>() <= step;
 }
 
-// What of the file stays, and whether that is less than all of it.
+// The part of the file that stays, and whether it is less than the whole.
 struct Kept {
   std::string text;
   bool less = false;

@@ -15,10 +15,10 @@ namespace ddprun::worker {
 // A file with one JSON object a line for each record. Threads: one.
 class JsonLines {
  public:
-  // Opens `path` for what comes after `resumed_step`. Lines of later steps, which an earlier start
-  // wrote and which are done once more, and half a line at the end are taken out. With
-  // resumed_step 0 another run may have written the file: it is kept, under the first free of the
-  // names metrics.1.jsonl, metrics.2.jsonl, … (for metrics.jsonl).
+  // Opens `path` for records after `resumed_step`. Removes the lines of later steps, which an
+  // earlier start wrote and which are done once more, and an incomplete line at the end. With
+  // resumed_step 0 another run may have written the file: it is renamed to the first free one of
+  // metrics.1.jsonl, metrics.2.jsonl, … (for metrics.jsonl).
   // Errors: the errno of open(2), write(2) or rename(2), with the path.
   static absl::StatusOr<JsonLines> Open(const std::string& path, int64_t resumed_step,
                                         uint64_t generation);

@@ -30,24 +30,26 @@ struct MetricsLogOptions {
   absl::Duration sync_interval = absl::Seconds(5);
 };
 
-// Rank 0's files and console. A file that can't be written is told of once. Threads: one.
+// Rank 0's files and console. If a file can't be written, that is logged once. Threads: one.
 //
-// Each record is written at once, because what a buffer loses with a killed process is what
-// explains the crash. Rank 0 writes for all: files of each rank would leave the sums to the reader.
+// Each record is written at once, because the records that a killed process loses in a buffer are
+// the ones that explain the crash. Rank 0 writes for all ranks: with a file for each rank, readers
+// would have to add up the figures.
 class MetricsLog {
  public:
   // Errors: the errno of mkdir(2), open(2), write(2) or rename(2), with the path.
   static absl::StatusOr<std::unique_ptr<MetricsLog>> Open(const MetricsLogOptions& options,
                                                           absl::Time now);
 
-  // Into the files.
+  // Writes the record into the files.
   void Write(const MetricsRecord& record);
 
-  // A step is done. Params: record: what it has, written already; null: nothing new.
+  // Call it after each step, to update the console. Params: record: the step's record, which was
+  // written already; null: none.
   void ShowStep(int64_t step, absl::Duration elapsed, std::optional<absl::Duration> left,
                 const MetricsRecord* record, Instant now);
 
-  // Until the machine's death can't take away what is written.
+  // Waits until what is written survives a crash of the machine.
   void Sync();
 
  private:

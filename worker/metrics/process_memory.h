@@ -5,7 +5,7 @@
 
 namespace ddprun::worker {
 
-// Memory of this process that is in RAM now, in bytes; 0 = unknown. Source: statm in proc(5).
+// The resident memory of this process, in bytes; 0 = unknown. Source: statm in proc(5).
 uint64_t ResidentMemoryBytes();
 
 }  // namespace ddprun::worker

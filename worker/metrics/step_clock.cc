@@ -5,7 +5,7 @@
 namespace ddprun::worker {
 namespace {
 
-// How much a step says about those that come, once there were enough: the last hundred or so count.
+// The weight of a step in the expected time, after enough steps: about the last hundred count.
 constexpr double kLeastWeight = 0.02;
 
 }  // namespace

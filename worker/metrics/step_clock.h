@@ -9,24 +9,25 @@
 
 namespace ddprun::worker {
 
-// How long steps take. Pure: it is given the time.
+// Measures how long steps take. Pure: the caller passes the time.
 class StepClock {
  public:
   explicit StepClock(Instant now) : last_(now) {}
 
-  // A step is done that began at the last one's end, or at the last Restart.
+  // Call it at the end of a step that began at the last step's end, or at the last Restart.
   void Step(Instant now);
   void Restart(Instant now) { last_ = now; }
 
-  // Of the steps since TakeInterval was called last.
+  // The number and the time of the steps since the last TakeInterval.
   int64_t interval_steps() const { return interval_steps_; }
   absl::Duration interval() const { return interval_; }
   void TakeInterval();
 
-  // Of all steps.
+  // The time of all steps.
   absl::Duration elapsed() const { return elapsed_; }
 
-  // For so many steps more; nothing before the first step. Late steps weigh more than early ones.
+  // The expected time of `steps` more steps, in which late steps weigh more than early ones;
+  // nullopt before the first step.
   std::optional<absl::Duration> TimeFor(int64_t steps) const;
 
  private:

@@ -239,7 +239,7 @@ absl::StatusOr<bool> OptionTable::Parse(const std::vector<std::string>& argument
     DDPRUN_ASSIGN_OR_RETURN(all.emplace_back(), TakeArgument(arguments, &next));
     if (all.back().row->name == "config") config_ = all.back().text;
   }
-  // First, so that what it says is checked even where the command line replaces it.
+  // The file first, so that its values are checked even if the command line overrides them.
   if (!config_.empty()) DDPRUN_RETURN_IF_ERROR(ReadFile(config_));
   for (const Given& given : all) DDPRUN_RETURN_IF_ERROR(Store(given));
   return false;

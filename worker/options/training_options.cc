@@ -42,9 +42,9 @@ void AddBatch(TrainingOptions* options, OptionTable* table) {
   table->Real("max_grad_norm", {0, 1e30}, &options->max_grad_norm,
               "Gradients whose norm is larger are scaled down to it; 0: never.");
   table->Real("ema_decay", {0, 0.999999}, &options->ema_decay,
-              "Keeps an exponential moving average of the parameters, of which each step takes 1 - "
-              "ema_decay from the new ones: 0.999, say. Evaluations are of the average, and "
-              "checkpoints have it beside the parameters; 0: there is none.");
+              "Keeps an exponential moving average of the parameters, to which each step adds the "
+              "new ones with a weight of 1 - ema_decay: 0.999, say. Evaluations use the average, "
+              "and checkpoints have it beside the parameters; 0: there is none.");
 }
 
 void AddMemory(TrainingOptions* options, const UsedOptions& used, OptionTable* table) {
@@ -140,7 +140,7 @@ void AddFiles(TrainingOptions* options, OptionTable* table) {
               "Rank 0 appends a JSON line for each step: t (CLOCK_MONOTONIC), generation, rank, "
               "world, step, loss, pid.");
   table->Choice("log_level", {"debug", "info", "warning", "error"}, &options->log_level,
-                "The least that ddprun's runtime tells on stderr; by default LOGLEVEL's, else "
+                "The least that ddprun's runtime logs on stderr; by default LOGLEVEL's, else "
                 "warning.");
 }
 

@@ -10,15 +10,45 @@
 #include "worker/shm/futex.h"
 #include "worker/shm/reduce.h"
 
+// Collectives over slots, with one barrier a chunk.
+//
+// Goal: move data through shared memory with as few waits as possible. A rank copies a chunk into
+// its slot (Deposit), arrives, waits until all have arrived, and reads the others' slots (Collect).
+// With one slot a rank, a second barrier would have to say that all have read before a slot is
+// written again. With two slots, used in turn, the next chunk's barrier says so:
+//
+//   rank 0                                    rank 1
+//   chunk 0 -> slot 0, arrives: 2
+//                                             chunk 0 -> slot 0, arrives: 2
+//   all are at 2: reads slots 0
+//   chunk 1 -> slot 1, arrives: 4             (still reads slots 0)
+//   waits for rank 1 at 4
+//                                             chunk 1 -> slot 1, arrives: 4
+//   all are at 4, so rank 1 has read slots 0
+//   chunk 2 -> slot 0, …
+//
+// Invariant: a rank that waits for `target_` finds each peer at most one arrival ahead, because the
+// peer's next barrier needs this rank as well. So counts may wrap around at 2^31 arrivals: the sign
+// of the difference is right (Reached). Bit 0 of a count says that the group is broken; an arrival
+// is therefore 2.
+//
+// An all-reduce can be done in two ways. R ranks, a chunk of N bytes:
+//
+//   each rank reduces the chunk itself          1 barrier    each reads R * N bytes
+//   each reduces its part; then all copy parts  2 barriers   each reads about N + N bytes
+//
+// The second way pays for many ranks and large chunks. Two ranks read as much in either way, so
+// they never take it.
+
 namespace ddprun::worker::shm {
 namespace {
 
-// Up to this size, and with two ranks always, every rank reduces everything by itself: that saves
-// the second barrier.
+// Up to this size of a chunk a second barrier takes longer than the reading that it saves.
 constexpr size_t kReduceAloneBytes = size_t{32} << 10;
-// Parts of a chunk begin at multiples of this many elements: no two ranks write to one cache line.
+// Parts of a chunk begin at multiples of this many elements, at least a cache line (64 bytes) for
+// every type, so that no two ranks write to one line.
 constexpr uint64_t kPartElements = 64;
-// Looks at the clock once in so many looks at the peers.
+// The clock is read once in so many looks at the peers, because a look is much cheaper.
 constexpr int kLooksAClock = 64;
 
 void Pause() {
@@ -60,7 +90,11 @@ bool Communicator::Reached(uint32_t peer) const {
   return static_cast<int32_t>((state & ~Segment::kBroken) - target_) >= 0;
 }
 
-// What the rank did before, others see after they have seen its arrival.
+// A peer that has seen this arrival sees all that this rank wrote before it.
+//
+// No wake-up is lost: this rank adds to `state`, then reads `waiters`; a sleeper adds to `waiters`,
+// then reads `state`. In any order of these four (seq_cst) either this rank sees the sleeper and
+// wakes it, or the sleeper sees the new state, and futex(2) doesn't sleep on an old one.
 void Communicator::Arrive() {
   target_ += Segment::kArrival;
   Segment::Line& line = segment_->line(rank_);
@@ -85,7 +119,8 @@ bool Communicator::SpinUntilAllArrive(absl::Duration patience) const {
 
 absl::Status Communicator::Failure() const { return absl::UnavailableError(segment_->reason()); }
 
-// An arrival counts even in a broken group: a peer may leave as soon as it has what it needs.
+// An arrival counts even in a broken group: after its last call a peer may leave, which breaks the
+// group, while this rank still has to read what the peer deposited.
 absl::Status Communicator::SleepUntilArrived(uint32_t peer, const Call& call, Instant deadline) {
   Segment::Line& line = segment_->line(peer);
   line.waiters.fetch_add(1, std::memory_order_seq_cst);
@@ -110,7 +145,7 @@ absl::Status Communicator::SleepUntilArrived(uint32_t peer, const Call& call, In
   return status;
 }
 
-// All ranks look at the same announcements, so that all come to the same answer.
+// All ranks read the same announcements, so all report the same pair of ranks.
 absl::Status Communicator::CompareAnnouncements(const Call& call) {
   const Announcement first = segment_->member(0).announcements[call.set];
   for (uint32_t peer = 1; peer < ranks(); ++peer) {
@@ -144,8 +179,8 @@ void Communicator::Begin(Call& call) {
   Deposit(call);
 }
 
-// Puts this rank's next chunk into its slot. The slot is free: everybody has passed a barrier since
-// it was last read, as the other set was used in between.
+// Puts this rank's next chunk into its slot of the next set. The slot is free: all ranks have
+// arrived at a barrier of the other set since they read it.
 void Communicator::Deposit(Call& call) {
   call.set = std::exchange(next_set_, next_set_ ^ 1);
   call.chunk = ChunkOf(call);
@@ -165,7 +200,7 @@ void Communicator::Deposit(Call& call) {
 }
 
 // Reduces elements [first, first + count) of the chunk over all ranks. `own_is_input`: this rank's
-// are read from its own tensor, which is nearer than its slot.
+// elements are read from its tensor instead of its slot.
 void Communicator::ReduceInto(const Call& call, std::byte* out, size_t first, size_t count,
                               bool own_is_input) {
   const size_t element = SizeOf(call.what.type);
@@ -177,7 +212,7 @@ void Communicator::ReduceInto(const Call& call, std::byte* out, size_t first, si
   Reduce(call.what.type, call.what.reduction, sources, out, count);
 }
 
-// What this rank reads from its peers' slots after the barrier.
+// Reads the peers' slots, after the barrier.
 void Communicator::Collect(Call& call) {
   const size_t element = SizeOf(call.what.type);
   const size_t offset = call.done * element;
@@ -205,7 +240,8 @@ void Communicator::Collect(Call& call) {
   }
 }
 
-// The sum of this rank's part takes the place of what it gave: nobody else reads that part.
+// Writes the sum over this rank's input in its slot: no other rank reads that part before the
+// second barrier.
 void Communicator::ReduceMyPart(Call& call) {
   const uint64_t first = PartStart(call.chunk, rank_, ranks());
   const uint64_t end = PartStart(call.chunk, uint64_t{rank_} + 1, ranks());
@@ -226,7 +262,8 @@ void Communicator::CollectParts(Call& call) {
   }
 }
 
-// After everybody has arrived: the next piece of work, up to this rank's next arrival.
+// Does the work between two barriers: from the one that all ranks have reached to this rank's next
+// arrival.
 absl::Status Communicator::Advance(Call& call) {
   if (!std::exchange(call.compared, true)) DDPRUN_RETURN_IF_ERROR(CompareAnnouncements(call));
   if (call.phase == Call::Phase::kDeposited && SharesReduction(call)) {

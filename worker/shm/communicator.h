@@ -16,8 +16,8 @@
 
 namespace ddprun::worker::shm {
 
-// One collective of this rank, and how far it is.
-// The pointers are aligned for the type and valid until it is done:
+// One collective of this rank, and its progress.
+// The pointers are aligned for the type, and valid until the collective is done:
 //   all-reduce, broadcast: inputs = {data}, outputs = {data}, `count` elements
 //   all-gather: inputs = {mine}, outputs = one a rank, `count` elements each
 //   reduce-scatter: inputs = one a rank, outputs = {mine}, `count` elements each
@@ -27,18 +27,18 @@ struct Call {
   std::vector<const std::byte*> inputs;
   std::vector<std::byte*> outputs;
 
-  // The communicator's own.
+  // For the communicator alone.
   enum class Phase { kNew, kDeposited, kReduced, kDone };
   Phase phase = Phase::kNew;
-  bool compared = false;  // the announcements
-  uint64_t done = 0;      // elements
+  bool compared = false;  // whether the announcements were compared
+  uint64_t done = 0;      // elements that are done
   uint64_t chunk = 0;     // elements that are under way
-  uint32_t set = 0;       // of slots
+  uint32_t set = 0;       // the set of slots in use
 };
 
 // Collectives of the ranks that share a segment, in any number of processes. Data go in chunks
-// through the ranks' slots, with one barrier a chunk (two where the work of reducing is shared
-// out). Every rank gets the same bits, as reductions run in the order of ranks.
+// through the ranks' slots, with one barrier a chunk, or two if the ranks divide the reduction.
+// Reductions run in the order of ranks, so every rank gets the same bits.
 //
 // Errors, of every call: the group is broken from then on, on all ranks, and later calls fail with
 // the same reason. UNAVAILABLE — a peer ended or left (Segment::Break says so). DEADLINE_EXCEEDED —
@@ -48,18 +48,18 @@ class Communicator {
  public:
   Communicator(std::shared_ptr<Segment> segment, uint32_t rank);
 
-  // Runs what can be run without sleeping, waiting for peers at most `patience` (busily, a
-  // barrier). Returns whether the call is done.
+  // Runs as much as possible without sleeping: spins for peers, at most `patience` a barrier.
+  // Returns whether the call is done.
   absl::StatusOr<bool> Try(Call& call, absl::Duration patience);
-  // Runs the rest. Waits for peers asleep, after `patience` of waiting busily at each barrier.
+  // Runs the rest. At each barrier spins for at most `patience`, then sleeps until peers arrive.
   absl::Status Finish(Call& call, absl::Duration patience, Instant deadline);
 
-  // For tests: as if so many arrivals (Segment::Line) had been before. Requires: no call yet.
+  // For tests: sets the count of arrivals (Segment::Line) before the first call.
   void StartFrom(uint32_t state) { target_ = state & ~Segment::kBroken; }
 
   uint32_t rank() const { return rank_; }
   uint32_t ranks() const { return segment_->ranks(); }
-  // Calls begun.
+  // The number of calls begun.
   uint64_t sequence() const { return sequence_; }
   Segment& segment() { return *segment_; }
 
@@ -83,8 +83,8 @@ class Communicator {
 
   const std::shared_ptr<Segment> segment_;
   const uint32_t rank_;
-  uint32_t target_ = 0;    // of the lines' counts, for the barrier at which this rank is
-  uint32_t next_set_ = 0;  // of slots
+  uint32_t target_ = 0;    // the count of every line when all have arrived at this rank's barrier
+  uint32_t next_set_ = 0;  // the set of slots of the next chunk
   uint64_t sequence_ = 0;
 };
 

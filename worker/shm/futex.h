@@ -8,12 +8,12 @@
 
 namespace ddprun::worker::shm {
 
-// Sleeps while `word` is `expected`, until somebody wakes it or `deadline` (CLOCK_MONOTONIC) has
-// passed; may also return without reason: the caller looks again.
+// Sleeps while `word` is `expected`, until a wake-up or `deadline` (CLOCK_MONOTONIC); may also
+// return without reason, so the caller must check `word` again.
 // The word may lie in memory that processes share. Threads: any. Source: futex(2).
 void FutexWait(const std::atomic<uint32_t>& word, uint32_t expected, Instant deadline);
 
-// Wakes everybody who sleeps on `word`, in all processes.
+// Wakes all threads that sleep on `word`, in all processes.
 void FutexWakeAll(std::atomic<uint32_t>& word);
 
 }  // namespace ddprun::worker::shm

@@ -14,7 +14,7 @@ void Float32ToFloat16(const float* from, uint16_t* to, size_t count);
 void BFloat16ToFloat32(const uint16_t* from, float* to, size_t count);
 void Float32ToBFloat16(const float* from, uint16_t* to, size_t count);
 
-// The same without F16C; what processors without it run.
+// The float16 pair without F16C, for processors that lack it.
 void PortableFloat16ToFloat32(const uint16_t* from, float* to, size_t count);
 void PortableFloat32ToFloat16(const float* from, uint16_t* to, size_t count);
 

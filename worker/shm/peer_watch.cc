@@ -19,7 +19,7 @@
 namespace ddprun::worker::shm {
 namespace {
 
-// Of the fields behind the name in /proc/<pid>/stat, counted from 0 (proc(5) calls it the 22nd).
+// The start time's index among the fields behind the name in /proc/<pid>/stat (proc(5): the 22nd).
 constexpr size_t kStartTimeField = 19;
 
 Fd OpenPidfd(pid_t pid) { return Fd(static_cast<int>(syscall(SYS_pidfd_open, pid, 0))); }

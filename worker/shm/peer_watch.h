@@ -45,7 +45,8 @@ class PeerWatch {
 // Whether this kernel, and sandbox, lets a process watch another. Errors: of pidfd_open.
 absl::Status CheckPeerWatch();
 
-// When the process was started, in clock ticks since boot; 0: there is none. Source: proc(5), stat.
+// When the process was started, in clock ticks since boot; 0: no such process. Source: proc(5),
+// stat.
 uint64_t StartTicksOf(pid_t pid);
 
 }  // namespace ddprun::worker::shm

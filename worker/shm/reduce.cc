@@ -67,7 +67,7 @@ struct BitXor {
   }
 };
 
-// How a type is read, added up in and written. The generic one: as itself.
+// How elements of a type are read, accumulated and written. Generic: as the type itself.
 template <typename T>
 struct Plain {
   using Stored = T;

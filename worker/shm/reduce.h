@@ -8,15 +8,15 @@
 
 namespace ddprun::worker::shm {
 
-// False for the pairs that have no meaning: averages of integers and truth values, bit operations
-// on floating-point numbers.
+// Whether the reduction has a meaning for the type. False: averages of integers and truth values,
+// bit operations on floating-point numbers.
 bool IsReducible(DataType type, Reduction reduction);
 
-// Reduces `count` elements of each source into `out`, element by element, in the sources' order:
-// the result depends on nothing else, so that whoever computes it gets the same bits. float16 and
+// Reduces `count` elements of each source into `out`, element by element, in the order of the
+// sources. The result depends on nothing else, so every rank computes the same bits. float16 and
 // bfloat16 are added up in float32 and rounded once. Integers wrap around. A sum of truth values is
 // their "or", a product their "and", as with NCCL. Params: sources: one pointer a rank, aligned for
-// the type; `out` may be one of them exactly. Requires: IsReducible(type, reduction); at least one
+// the type; `out` may be equal to one of them. Requires: IsReducible(type, reduction); at least one
 // source. Threads: any.
 void Reduce(DataType type, Reduction reduction, const std::vector<const std::byte*>& sources,
             std::byte* out, size_t count);

@@ -87,7 +87,7 @@ absl::StatusOr<std::unique_ptr<Segment>> Segment::Create(uint32_t ranks, uint64_
   if (ftruncate(file.get(), static_cast<off_t>(bytes)) != 0) {
     return ErrnoStatus(errno, absl::StrCat("ftruncate of shared memory to ", bytes, " bytes"));
   }
-  // Nobody can shrink it under a peer's feet.
+  // So that no process can shrink the file while peers use it.
   fcntl(file.get(), F_ADD_SEALS, F_SEAL_SHRINK | F_SEAL_GROW | F_SEAL_SEAL);
   DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<Segment> segment, Map(std::move(file), bytes));
   Header& header = segment->header();
@@ -180,7 +180,7 @@ std::string Segment::reason() const {
     case Header::Phase::kWhole:
       return "";
     case Header::Phase::kWriting:
-      return "the group of this host's workers broke";  // whoever broke it is at it, or died
+      return "the group of this host's workers broke";  // the writer is still writing, or died
     case Header::Phase::kWritten:
       break;
   }

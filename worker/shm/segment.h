@@ -19,7 +19,7 @@ namespace ddprun::worker::shm {
 
 enum class Kind : uint32_t { kBarrier, kAllReduce, kBroadcast, kAllGather, kReduceScatter };
 
-// What a rank says that it has called; all must say the same.
+// The collective that a rank has called; all ranks must have called the same.
 struct Announcement {
   Kind kind = Kind::kBarrier;
   DataType type = DataType::kUint8;
@@ -30,13 +30,13 @@ struct Announcement {
   friend bool operator==(const Announcement&, const Announcement&) = default;
 };
 
-// The memory that the ranks of one host share: for each rank a line of progress, its process, and
-// two slots for data with their announcements, used in turn.
+// The memory that the ranks of one host share: for each rank a line that counts its arrivals, its
+// process, and two slots for data with their announcements, used in turn.
 //
-// It is a memfd: no name that could be left behind, not counted against the size of /dev/shm, and
-// gone with the last process that maps it, however that ends. Peers open it as
-// /proc/<pid>/fd/<number>, which takes the same user and pid namespace.
-// Threads: the layout says what is atomic; the rest is ordered by the lines of progress.
+// The memory is a memfd: it has no name that could be left behind, doesn't count against the size
+// of /dev/shm, and is freed with the last process that maps it, however that ends. Peers open it as
+// /proc/<pid>/fd/<number>, which needs the same user and pid namespace.
+// Threads: fields that are atomic can be used from any; the lines order access to the rest.
 //
 // Peers' tensors aren't read in place: process_vm_readv(2) needs the rights of ptrace(2).
 class Segment {
@@ -44,17 +44,17 @@ class Segment {
   static constexpr uint32_t kMaxRanks = 256;
   static constexpr size_t kSlotBytes = size_t{1} << 20;
 
-  // How a peer finds it. As text: "<pid> <fd> <nonce>".
+  // The address by which a peer opens the segment. As text: "<pid> <fd> <nonce>".
   struct Address {
     pid_t pid = 0;
     int fd = -1;
-    uint64_t nonce = 0;  // tells it from another file that took the number meanwhile
+    uint64_t nonce = 0;  // differs if another file has taken the number meanwhile
     std::string ToText() const;
     static absl::StatusOr<Address> FromText(const std::string& text);
   };
 
-  // One cache line. `state`: bit 0 says that the group is broken, the rest counts this rank's
-  // arrivals at barriers (modulo 2^31). It is the futex that others wait on.
+  // One cache line. `state`: bit 0 says that the group is broken, the other bits count this rank's
+  // arrivals at barriers (modulo 2^31). Other ranks wait on `state` as a futex.
   struct alignas(64) Line {
     std::atomic<uint32_t> state;
     std::atomic<uint32_t> waiters;  // processes that may sleep on `state`
@@ -64,32 +64,31 @@ class Segment {
 
   struct alignas(64) Member {
     std::atomic<pid_t> pid;
-    std::atomic<uint32_t> world_rank;  // for people
-    std::atomic<uint64_t>
-        start_ticks;  // tells the process from a later one of this pid; 0 = unknown
+    std::atomic<uint32_t> world_rank;   // for people
+    std::atomic<uint64_t> start_ticks;  // differs for a later process of this pid; 0 = unknown
     std::array<Announcement, 2> announcements;
   };
 
-  // Makes one for `ranks` (1 to kMaxRanks). `nonce`: any number that other segments don't have.
-  // `slot_bytes`: a multiple of 4096; a slot bounds what one rank deposits at a time.
+  // Makes a segment for `ranks` (1 to kMaxRanks). `nonce`: any number that other segments don't
+  // have. `slot_bytes`: a multiple of 4096; the most that one rank deposits at a time.
   // Errors: RESOURCE_EXHAUSTED and others — the kernel refuses memory or descriptors.
   static absl::StatusOr<std::unique_ptr<Segment>> Create(uint32_t ranks, uint64_t nonce,
                                                          size_t slot_bytes = kSlotBytes);
-  // Maps a peer's. Errors: PERMISSION_DENIED, NOT_FOUND — another user's or pid namespace's
-  // process. FAILED_PRECONDITION — it isn't the segment with this nonce and number of ranks.
+  // Maps a peer's segment. Errors: PERMISSION_DENIED, NOT_FOUND — a process of another user or pid
+  // namespace. FAILED_PRECONDITION — the file isn't a segment with this nonce and number of ranks.
   static absl::StatusOr<std::unique_ptr<Segment>> Open(const Address& address, uint32_t ranks);
   ~Segment();
   Segment(const Segment&) = delete;
   Segment& operator=(const Segment&) = delete;
 
-  // Of the process that made it, while CloseFile hasn't been called.
+  // Requires: this process has made the segment, and hasn't called CloseFile.
   Address address() const;
-  // Enters this process as `rank`, which is `world_rank` in error texts.
+  // Registers this process as `rank`, which is called `world_rank` in error texts.
   void Join(uint32_t rank, uint32_t world_rank);
   // "rank 3 (pid 1234)"; for people.
   std::string NameOfRank(uint32_t rank) const;
 
-  // When all peers have mapped it, nobody needs the descriptor any more.
+  // Closes the descriptor, which no process needs when all peers have mapped the segment.
   void CloseFile() { file_.Reset(); }
 
   uint32_t ranks() const { return ranks_; }
@@ -99,11 +98,11 @@ class Segment {
   // `set`: 0 or 1.
   std::byte* slot(uint32_t rank, uint32_t set) const;
 
-  // Ends the group for all its processes: wakes and fails every wait that isn't satisfied. The
-  // first reason stands; it is cut at 500 bytes. Threads: any, also while others use the segment.
+  // Ends the group for all its processes: wakes and fails every wait that isn't satisfied. Keeps
+  // the first reason, cut at 500 bytes. Threads: any, also while others use the segment.
   void Break(const std::string& reason);
   bool broken() const;
-  // Why; "" while it isn't broken.
+  // Why the group is broken; "" = it isn't.
   std::string reason() const;
 
  private:

@@ -6,7 +6,7 @@
 
 namespace ddprun::worker::shm {
 
-// What the elements of a collective are. kBool: one byte, 0 or 1.
+// The type of a collective's elements. kBool: one byte, 0 or 1.
 enum class DataType : uint8_t {
   kBool,
   kUint8,

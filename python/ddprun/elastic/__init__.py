@@ -7,7 +7,7 @@
     loader = DataLoader(data, batch_sampler=sampler)
     session = elastic.Session(model, optimizer, scheduler, sampler=sampler)
     while sampler.epoch < epochs:
-        for batch in session.batches(loader):               # the loop's body stays as it is
+        for batch in session.batches(loader):               # the loop's body doesn't change
             loss_of(model, batch).backward()
             optimizer.step()
             optimizer.zero_grad()

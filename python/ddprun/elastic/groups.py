@@ -1,20 +1,20 @@
 """Process groups that stay the same objects while the connections under them are replaced.
 
-DDP, device meshes and programs keep the group that they were given. So the group is an object for good, and forwards each
+DDP, device meshes and programs keep the group that they were given. So the group object lives for good, and forwards each
 collective to a backend (Gloo's) that a new generation replaces.
 
-What ends a collective that waits for a lost peer: shutdown(2) of the sockets of the backend. Gloo has no other way: abort(),
-shutdown() and destroy_process_group() did nothing within 2.5 s, and its own timeout is 30 minutes. Which sockets are the
-backend's is known for certain, whatever else the program opens at the same time: each backend listens on a port of its own, the
-ranks tell each other these addresses, and a connection of the backend has one of them as an end. The listening socket stays as
-it is, because Gloo's thread ends the process when accept(2) fails.
+A collective that waits for a lost peer is ended by shutdown(2) of the backend's sockets. Gloo has no other way: abort(),
+shutdown() and destroy_process_group() did nothing within 2.5 s, and its own timeout is 30 minutes. The backend's sockets are
+known for certain, whatever else the program opens at the same time: each backend listens on a port of its own, the ranks
+exchange these addresses, and every connection of the backend has one of them as an end. The listening socket isn't shut down,
+because Gloo's thread ends the process when accept(2) fails.
 
-One kind of wait stays: where a peer's end reaches a connection between two writes, Gloo forgets the message that it was about to
-send (Pair::write() leaves EPIPE to a later try, and Pair::signalException() tells the messages that wait for the peer, but not
-those in its queue). So waits are in slices, after which they are given up when the generation is over; a future on which DDP's
-reducer waits in C++ is fulfilled with what is there, and the session takes the step for broken. The thread that waits for good
-would end the process when it fulfils that future once more, after its time-out: so Gloo's own is a year, and the group's is looked
-after here; and the backend of such a thread is never destroyed, because its destructor would wait for it.
+One kind of wait remains: if a peer's end reaches a connection between two writes, Gloo forgets the message that it was about to
+send (Pair::write() leaves EPIPE to a later try, and Pair::signalException() fails the messages that wait for the peer, but not
+those in its queue). So waits are in slices, and given up after a slice when the generation is over. A future on which DDP's
+reducer waits in C++ is fulfilled with the data that are there, and the session considers the step broken. Gloo's thread, which
+still waits, would end the process if it fulfilled that future again after its timeout. So Gloo's timeout is a year, and the
+group's timeout is checked here; and the backend of such a thread is never destroyed, because its destructor would wait for it.
 
     rank 0 listens on 10.0.0.1:4000, rank 1 on 10.0.0.2:5000
     rank 1:  10.0.0.2:38122 -> 10.0.0.1:4000      the remote end is rank 0's listener: shut down
@@ -37,7 +37,7 @@ from torch._C import _distributed_c10d as c10d
 from ddprun.elastic.store import PeerError
 
 NAME = "ddprun"
-# All ranks are there when they begin to connect. A thread that waits for one that has died meanwhile is left behind for so long.
+# All ranks exist when they begin to connect. A thread that waits for a rank that has died meanwhile ends after this time.
 CONNECT_TIMEOUT = timedelta(seconds=120)
 _COLLECTIVES = (
     "allreduce", "allreduce_coalesced", "allgather", "_allgather_base", "allgather_into_tensor_coalesced", "allgather_coalesced",
@@ -45,16 +45,16 @@ _COLLECTIVES = (
     "reduce_scatter_tensor_coalesced", "scatter", "send", "recv", "recv_anysource", "monitored_barrier")
 
 
-# Their works can't be watched, and end by themselves.
+# Operations whose works can't be watched; they end by themselves.
 _POINT_TO_POINT = ("send", "recv", "recv_anysource")
-# Gloo tells the collectives of a broken connection within milliseconds, but for what it forgets.
+# Gloo fails the collectives of a broken connection within milliseconds, except for the messages that it forgets.
 _FORGOTTEN_SECONDS = 1.0
 _SLICE = timedelta(seconds=0.5)
 _YEAR = timedelta(days=365)
 
 
 def missing_parts():
-    """What this version of torch lacks of that which is used here: names, [] = nothing."""
+    """The names used here that this version of torch lacks; [] = none."""
     wanted = [(c10d, "FakeProcessGroup"), (c10d, "ProcessGroupGloo"), (dist.Backend, "register_backend"),
               (getattr(c10d, "ProcessGroupGloo", object), "create_default_device"), (dist, "_compute_bucket_assignment_by_size"),
               (dist, "_broadcast_coalesced"), (dist, "DistStoreError")]
@@ -79,7 +79,7 @@ def _tcp_sockets():
 
 
 def _end(address):
-    """A socket's address as ranks tell it each other."""
+    """A socket's address in the form in which ranks exchange it."""
     return f"{address[0]} {address[1]}"
 
 
@@ -155,7 +155,7 @@ class _Backend:
             raise PeerError(f"no collective begins: {self.why}")
 
     def shut_down(self, why):
-        """Ends all that waits on it. Threads: any."""
+        """Ends all waits on the backend. Threads: any."""
         self.why = why
         for copy in _tcp_sockets():
             with copy:
@@ -170,7 +170,7 @@ class _Backend:
             work.get_future().set_result(tensors)
 
     def release(self):
-        """Ends its threads. Where one waits for good, it stays."""
+        """Ends the backend's threads, unless one of them waits forever."""
         if self._wait_for_all():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.inner))
         self.inner, self._works = None, []
@@ -179,7 +179,7 @@ class _Backend:
         return [(work, tensors) for work, tensors in self._works if not work.is_completed()]
 
     def _wait_for_all(self):
-        """What is still under way when whatever can end has ended."""
+        """Waits for the collectives that can end; returns those that are still under way."""
         deadline = time.monotonic() + _FORGOTTEN_SECONDS
         for work, _ in self._under_way():
             try:
@@ -190,7 +190,7 @@ class _Backend:
 
 
 class Over:
-    """That a generation is over: what was told of it, and what ends then."""
+    """Whether a generation is over, why, and the backends that are shut down at its end."""
 
     def __init__(self):
         self._lock = threading.Condition()
@@ -200,7 +200,7 @@ class Over:
         self.place = None   # in the next generation, where there is one
 
     def add(self, backend):
-        """One that is shut down when the generation is over; at once, if it is."""
+        """Adds a backend that is shut down when the generation is over; at once if it is over already."""
         with self._lock:
             self._backends.append(backend)
             is_over = bool(self.why)
@@ -245,7 +245,7 @@ def _device():
 
 
 class _StandIn:
-    """A backend whose collectives end at once, without anybody."""
+    """A backend that ends all collectives at once, without other ranks."""
 
     gave_up = False
 
@@ -260,10 +260,10 @@ class _StandIn:
 
 
 class _Group(dist.ProcessGroup):
-    """A group for good; `backend` is that of the generation."""
+    """A group that lives as long as the process; `backend` is the generation's."""
 
     def __init__(self, rank, size, key):
-        """key: what tells it from others, on all its ranks alike."""
+        """key: identifies the group; the same on all its ranks."""
         super().__init__(rank, size)
         self.backend, self.key = None, key
         self._rank, self._size, self._name = rank, size, key
@@ -328,10 +328,10 @@ class Groups:
         return any(group.backend.gave_up for group, _ in self._all)
 
     def create(self, options, _):
-        """As torch asks for a backend."""
+        """Called by torch to create a backend."""
         rank, size = options.group_rank, options.group_size
         ranks = list(options.global_ranks_in_group)
-        # A rank makes only the groups that it is in: their place among its own is not the same on all ranks, name and ranks are.
+        # A rank makes only the groups that it is in, so a group's number differs by rank; its name and ranks don't.
         group = _Group(rank, size, f"{options.group_id}/{','.join(map(str, ranks))}" if self._all else "all")
         self._all.append((group, ranks))
         if self.stands_in:
@@ -354,13 +354,13 @@ class Groups:
             group.backend = self._connect(group)
 
     def close(self):
-        """Ends the threads of all backends while the interpreter can: what they hold of Python's goes with them."""
+        """Ends the threads of all backends before the interpreter ends, because they hold Python objects."""
         for group, _ in self._all:
             group.backend.release()
 
     def _connect(self, group):
-        """A backend of Gloo's. In a thread of its own, which is left behind if the generation ends: who listens for a peer that has
-        died has no connection yet that could be shut down."""
+        """Connects a Gloo backend, in a thread of its own, which is abandoned if the generation ends: a rank that listens for a
+        dead peer has no connection that could be shut down."""
         device, address = _device()
         rank, size, prefix = group.rank(), group.size(), f"ddprun/group {group.key}/"
         told = self.store.gather(f"{prefix}listener{rank}", address.encode(), [f"{prefix}listener{one}" for one in range(size)])
@@ -394,6 +394,6 @@ atexit.register(groups.close)
 
 
 def register():
-    """Has torch make groups of this kind for the backend "ddprun"."""
+    """Registers these groups with torch, as the backend "ddprun"."""
     if NAME not in dist.Backend.backend_list:
         dist.Backend.register_backend(NAME, groups.create, extended_api=True, devices=["cpu", "cuda"])

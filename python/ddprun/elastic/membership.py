@@ -5,15 +5,15 @@ A worker that goes on in its process, a *survivor*, and one that was started in 
     survivor, in a thread                    survivor, in its loop           newcomer
     AwaitGenerationEnd(1) returns
     shuts down the groups' connections  ->   the step fails
-    GetAssignment(after 1): let go
+    GetAssignment(after 1): release
     ... returns generation 2            ->   Gather "hello": kept      <->   Gather "hello": new, in init_process_group
                                                                              a peer was kept: groups that stand in
                                                                              the script sets itself up
                                              Gather "note"             <->   Gather "note", in Session()
                                              groups, reducer, state    <->   groups, reducer, state
 
-The thread lets go of a generation by itself, so a program that is busy for minutes between two steps, with a checkpoint or an
-evaluation of its own, is not taken for one that hangs.
+The thread releases a generation without the loop, so a program that is busy for minutes between two steps, with a checkpoint or
+an evaluation of its own, isn't taken for one that hangs.
 """
 
 import os
@@ -25,14 +25,14 @@ from ddprun.agent import Agent, RpcError
 from ddprun.elastic.groups import Over, groups, register
 from ddprun.elastic.store import AgentStore, JobOver
 
-# The agent answers each in so long, and is asked again.
+# The agent answers each call within this time, and is asked again.
 _ASK_SECONDS = 600.0
 _SIGNAL_SECONDS = 60.0
 _KEPT, _NEW = b"kept", b"new"
 
 
 class Membership:
-    """Of a process that ddprun has started."""
+    """The membership of a process that ddprun has started."""
 
     def __init__(self, agent, generation, rank, size):
         self._agent = agent
@@ -60,7 +60,7 @@ class Membership:
         register()
 
     def arrive(self):
-        """Before the first group is made: finds out whether there are survivors, which don't set themselves up."""
+        """Call it before the first group is made: finds out whether there are survivors, which have set themselves up already."""
         if self.generation > 1:
             self.is_newcomer = _KEPT in self._hello(_NEW)
             groups.stands_in = self.is_newcomer
@@ -68,7 +68,7 @@ class Membership:
             self.watch()  # what it sets up alone is of use in a later generation, too
 
     def watch(self):
-        """From now on this process goes on when its generation ends."""
+        """Makes this process go on from now on when its generation ends."""
         if self._watched != self.generation:
             self._watched = self.generation
             told = threading.Event()
@@ -79,7 +79,8 @@ class Membership:
     def rejoin(self, note):
         """Takes its place in the next generation if this one is over, meets the others, and has the groups made anew.
 
-        note: bytes. Returns everybody's notes, by rank. PeerError: the generation has ended again: once more. JobOver: for good.
+        note: bytes. Returns all ranks' notes, by rank. PeerError: the generation has ended again, call rejoin() again. JobOver: the
+        job is over.
         """
         if self.over.why:
             self._take_place()
@@ -95,7 +96,7 @@ class Membership:
     def _take_place(self):
         self.over.wait(lambda over: over.place is not None or over.fatal)
         if self.over.fatal:
-            # The agent's signal ends this process, and says why; a traceback beside it would only be in the way.
+            # The agent's signal ends this process, and the agent reports why: a traceback would only distract.
             self.over.wait(lambda over: False, _SIGNAL_SECONDS)
             raise JobOver(f"the job doesn't go on with this process: {self.over.why}")
         place = self.over.place
@@ -121,14 +122,14 @@ class Membership:
                     if error.code != grpc_channel.DEADLINE_EXCEEDED:
                         raise
         except Exception as error:
-            # The job is over, this process is being stopped already, or the agent has gone, which ends its workers. Whatever
-            # else it is: who waits for this thread must hear of it.
+            # The job is over, this process is being stopped already, or the agent is gone, which ends its workers. Any other
+            # error must reach the thread that waits for this one as well.
             over.tell(str(error), fatal=True)
         finally:
             told.set()
 
 
 def say(text):
-    """A line for people, once for the job."""
+    """Prints a line for people, once for the job."""
     if os.environ.get("RANK", "0") == "0":
         print(f"ddprun.elastic: {text}", file=sys.stderr, flush=True)

@@ -24,7 +24,7 @@ def _checked(kind, things, methods, what):
 
 
 class Parts:
-    """Of one rank. A *step* is from one update of the parameters to the next; begin() and what follows are of the one under way."""
+    """The parts of one rank. A *step* is from one update of the parameters to the next; the methods are about the one under way."""
 
     def __init__(self, model, optimizer, scheduler, scaler, sampler, extra):
         self.models = _checked(DistributedDataParallel, _several(model), (), "elastic.Session keeps models that "
@@ -48,14 +48,14 @@ class Parts:
         self._layouts = [None] * len(self.models)
         self._small = None  # what begin() kept
         self._place = None  # the sampler's state as the step under way began
-        # This module has them equal before each update instead of at the next forward pass, so that no rank has some that
-        # nobody else knows.
+        # Buffers are made equal before each update instead of at the next forward pass, so that no rank's buffers are lost with
+        # it.
         self._has_own_buffers = [bool(model.broadcast_buffers) and len(model.modules_buffers) > 0 for model in self.models]
         for model in self.models:
             model.broadcast_buffers = False
 
     def begin(self):
-        """Keeps what the step's passes, and the loop's body, change."""
+        """Keeps copies of what the step's passes, and the loop's body, change."""
         if self._buffers:
             torch._foreach_copy_(self._kept_buffers, self._buffers)
         self._small = {
@@ -66,7 +66,7 @@ class Parts:
             self._place = self.sampler.state_dict()
 
     def put_back(self):
-        """As the step began, but for what its updates have changed: parameters and the optimizers' state."""
+        """Restores the state at the step's beginning, except what updates change: parameters and the optimizers' state."""
         if self._small is None:
             return
         with torch.no_grad():
@@ -75,11 +75,11 @@ class Parts:
         self._put_small(self._small)
 
     def begin_again(self):
-        """The step under way is begun anew, with the same batches: begin() follows."""
+        """Begins the step under way anew, with the same batches; begin() follows."""
         self._small = None
 
     def end(self):
-        """There is no step under way. Returns the sampler's state as it began; None = it did not."""
+        """Ends the step under way. Returns the sampler's state at its beginning; None = no step was begun."""
         place, self._small, self._place = self._place, None, None
         return place
 
@@ -88,7 +88,7 @@ class Parts:
         return self._place or self.sampler.state_dict()
 
     def buffers(self):
-        """Copies."""
+        """Copies of the buffers."""
         return [buffer.detach().clone() for buffer in self._buffers]
 
     def put_buffers(self, buffers):
@@ -97,20 +97,20 @@ class Parts:
                 buffer.copy_(value)
 
     def equalize_buffers(self):
-        """All ranks' buffers are rank 0's, as DDP has it. A collective."""
+        """Copies rank 0's buffers to all ranks, as DDP does. A collective."""
         for model, is_due in zip(self.models, self._has_own_buffers):
             if is_due:
                 dist._broadcast_coalesced(model.process_group, list(model.modules_buffers), _BUCKET_BYTES, 0)
 
     def drop_gradients(self, optimizer=None):
-        """So that an update changes nothing."""
+        """Drops gradients, so that an update changes nothing."""
         for one in [optimizer] if optimizer is not None else self.optimizers:
             for group in one.param_groups:
                 for parameter in group["params"]:
                     parameter.grad = None
 
     def fill_gradients(self):
-        """Zeros where a backward pass did not come to: clipping, a scaler and programs that look at them go on."""
+        """Sets missing gradients to zeros after a broken backward pass, for clipping, scalers and programs that read them."""
         for optimizer in self.optimizers:
             for group in optimizer.param_groups:
                 for parameter in group["params"]:
@@ -118,7 +118,7 @@ class Parts:
                         parameter.grad = torch.zeros_like(parameter)
 
     def layouts(self):
-        """Of the models' buckets. A reducer that has made no backward pass yet has those that it was given."""
+        """The layouts of the models' buckets. A reducer without a backward pass so far has the layout that it was given."""
         self._layouts = [reducer.layout_of(model) or given for model, given in zip(self.models, self._layouts)]
         return self._layouts
 
@@ -129,14 +129,14 @@ class Parts:
             reducer.reform(model, layout)
 
     def state(self):
-        """All of it, for a rank that has an older one; tensors are the live ones. After put_back()."""
+        """The whole state, for a rank with an older one; tensors aren't copied. Call it after put_back()."""
         return {"models": [model.module.state_dict() for model in self.models],
                 "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
                 "small": {"groups": None, "stateful": [one.state_dict() for one in self._stateful()]},
                 "sampler": self.place_in_data()}
 
     def load(self, state):
-        """Takes a peer's state(), but for its place in the data."""
+        """Takes a peer's state(), except for its place in the data."""
         with torch.no_grad():
             for model, given in zip(self.models, state["models"]):
                 model.module.load_state_dict(given)
@@ -145,7 +145,8 @@ class Parts:
         self._put_small(state["small"])
 
     def go_to(self, place):
-        """Takes a peer's place in the data; no step is under way. Whether an iteration over the loader goes on: it was there."""
+        """Takes a peer's place in the data; no step is under way. Returns whether the loader's iteration goes on, because it was at
+        that place."""
         self.end()
         goes_on = self.sampler.state_dict() == place
         if not goes_on:

@@ -1,4 +1,4 @@
-"""Random numbers that don't depend on what became of a process.
+"""Random numbers that don't depend on a process' past.
 
 Each rank has a seed of its own, known to all ranks: what its generator was seeded with when the Session was made (a program that
 seeds all ranks alike has the same numbers on all of them, as before). The generators are set from it before each batch is read
@@ -30,7 +30,7 @@ class Seeds:
         return torch.initial_seed() & _MASK
 
     def extended(self, seeds):
-        """With those of ranks that it has none of yet. seeds: one of each rank."""
+        """Returns the table with the seeds of ranks that it lacks. seeds: one of each rank."""
         return Seeds(self.table + list(seeds[len(self.table):]))
 
     def set(self, rank, step, batch, purpose):

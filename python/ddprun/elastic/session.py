@@ -1,20 +1,20 @@
 """A training loop that goes on after the loss of a peer, in the same process, as if nothing had happened.
 
-A step is one update of the parameters, and the batches that it is made of. It is broken when a peer's loss, or the end of the
-generation, breaks one of its collectives. What is broken does nothing: backward passes are empty, the optimizer finds no
-gradients. When the loop asks for the next batch, the ranks meet, take the newest state that any of them has, and the batches of
-the broken step come again.
+A step is one update of the parameters, with its batches. It is broken when a peer's loss, or the end of the generation, breaks
+one of its collectives. The rest of a broken step does nothing: backward passes are empty, the optimizer finds no gradients. When
+the loop asks for the next batch, the ranks meet, take the newest state that any of them has, and the batches of the broken step
+come again.
 
-Who is newest: `position` is (steps that are done, updates of the step under way that are done). The invariant: parameters and
-the optimizers' state are those of the position; all else is as the step under way began. Ranks differ by less than one step,
-because an update needs all ranks' gradients:
+The newest rank is the one with the highest `position`: (steps that are done, updates of the step under way that are done). The
+invariant: parameters and the optimizers' state are those of the position; all else is as at the beginning of the step under
+way. Ranks differ by less than one step, because an update needs all ranks' gradients:
 
     rank 0: all-reduce done, updated: (8, 0)       rank 1: broken in the all-reduce: (7, 0)      rank 2: lost
     they meet, with a new rank 2 of no position: rank 0 is newest, gives its state; all train step 8
     if rank 0 was broken, too: (7, 0) is newest, and step 7's batches come again
 
-With several optimizers a step has several updates. Those that the newest rank has done are skipped when the step is done again,
-and the buffers put as they were after them.
+With several optimizers a step has several updates. When the step is done again, the updates that the newest rank has done are
+skipped, and the buffers are restored to what they were after these.
 """
 
 import contextlib
@@ -33,7 +33,8 @@ from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.store import PeerError
 from ddprun.elastic.transfer import broadcast
 
-# Words of Gloo's, and of stores, when a peer is lost. What they come from is known when the agent says that the generation is over.
+# Words in errors of Gloo's, and of stores, when a peer is lost. The cause is certain when the agent reports that the generation
+# is over.
 _PEERS_WORDS = ("gloo", "connection", "broken pipe", "socket", "timed out", "peer")
 # The agent notices the end of a process within milliseconds. One that ends by an exception takes a second or two.
 _WORD_SECONDS = 60.0
@@ -122,7 +123,7 @@ class Session:
 
     @contextlib.contextmanager
     def step(self):
-        """Around a body that has collectives of its own: a peer's loss in one of them leaves the block, and the step comes again."""
+        """For a loop's body with collectives of its own: a peer's loss in one of them leaves the block, and the step comes again."""
         try:
             yield
         except RuntimeError as error:
@@ -131,7 +132,7 @@ class Session:
             self._break()
             self._attempted = True
 
-    # A step.
+    # ---- a step
 
     def _begin(self):
         self._has_met = False
@@ -144,7 +145,7 @@ class Session:
         self._forget()
 
     def _forget(self):
-        """The step under way; another one begins."""
+        """Forgets the step under way; another one begins."""
         self._kept, self._rest, self._in_data, self._after_updates = [], [], False, []
         self._updates = self._skips = 0
 
@@ -206,7 +207,7 @@ class Session:
             self._parts.drop_gradients(optimizer)
 
     def _after_update(self, optimizer, arguments, named):
-        # Here and not at the next batch: what the body does after its update, a checkpoint, is of the state after it.
+        # Here, not at the next batch: a checkpoint that the body saves after its update must have the state after it.
         if not self._kept:
             return
         if self._broken:
@@ -226,10 +227,10 @@ class Session:
             self._parts.sampler.commit()
         self._in_data = True
 
-    # What breaks.
+    # ---- what breaks
 
     def _watch_passes(self):
-        """DDP's forward pass has collectives, too. What it gives in a broken step is the bare module's."""
+        """Guards DDP's forward pass, which has collectives, too. In a broken step the bare module runs instead."""
         for model in self._parts.models:
             model.forward = self._guarded_forward(model, model.forward)
 
@@ -244,7 +245,7 @@ class Session:
 
     @contextlib.contextmanager
     def _swallowing(self):
-        """Backward passes that a peer's loss breaks do nothing."""
+        """Makes backward passes that a peer's loss breaks do nothing."""
         if self._membership is None:
             yield
             return
@@ -278,7 +279,7 @@ class Session:
             self._broken, self._since = True, time.monotonic()
 
     def _is_peers(self, error):
-        """Whether an error is of a peer's loss, and not this rank's own."""
+        """Whether an error comes from a peer's loss instead of this rank."""
         if self._membership is None:
             return False
         over = self._membership.over
@@ -286,7 +287,7 @@ class Session:
             over.wait(lambda told: told.why, _WORD_SECONDS)
         return bool(over.why)
 
-    # Recovery.
+    # ---- recovery
 
     def _must_recover(self):
         if self._membership is None:
@@ -295,7 +296,7 @@ class Session:
         return self._attempted if self._broken else bool(self._membership.over.why) and not self._kept
 
     def _all_at_the_end(self):
-        """Whether all ranks have come to the end of the epoch. One that was lost in its last step needs the others."""
+        """Whether all ranks have come to the end of the epoch. A rank that was lost in its last step needs the others."""
         if self._membership is None or self._has_met:
             return True
         self._is_at_end = not self._kept
@@ -349,7 +350,7 @@ class Session:
         return not had_it
 
     def _take(self, state, position, end):
-        """A peer's state. end: as the last epoch's end is told by those who are there."""
+        """Takes a peer's state. end: the place of the last epoch's end, from the ranks that have come to it."""
         self._parts.load(state)
         self._goes_on = True
         if self._seeds is None or position[0] != self._steps:  # else its own batches are those of the step under way

@@ -1,12 +1,12 @@
-"""The state that a newcomer, or one that fell behind, is given: a tree of dicts, lists, plain values and tensors, from one rank to
-all others. Tensors travel from where they lie to where they belong."""
+"""Sends a state to ranks that are new or have fallen behind: a tree of dicts, lists, plain values and tensors, from one rank to
+all others. Large tensors are sent from their own memory and received into their own."""
 
 import pickle
 
 import torch
 import torch.distributed as dist
 
-# Smaller tensors travel together.
+# Smaller tensors are sent together.
 _SMALL_BYTES = 65536
 
 
@@ -53,8 +53,8 @@ def _broadcast(group, tensor, source):
 
 
 def broadcast(group, tree, source, rank):
-    """Gives `source`'s tree to all ranks of a group. tree: what to give, where rank is source. Returns the tree, with tensors on the
-    CPU. Any failure of the group's is raised."""
+    """Sends `source`'s tree to all ranks of a group. tree: the tree on `source`. Returns the tree, with tensors on the CPU. Raises
+    any failure of the group."""
     found = []
 
     def number(tensor):

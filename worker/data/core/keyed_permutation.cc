@@ -4,8 +4,9 @@
 
 #include "base/check.h"
 
-// python/ddprun/data.py computes the same: what changes here changes there, and every checkpoint
-// that a run has kept is in the middle of another order (tests/unit/worker/data/orders.txt).
+// python/ddprun/data.py computes the same order, so a change here must be made there. After a
+// change every kept checkpoint would be in the middle of another order
+// (tests/unit/worker/data/orders.txt).
 namespace ddprun {
 namespace {
 
@@ -79,8 +80,9 @@ uint64_t KeyedPermutation::Backward(uint64_t value) const {
   return high * low_ + low;
 }
 
-// Walking on from a number that is too large ends within the range: the network permutes its whole
-// domain, so the way from one number below `size` comes back to one. The domain is hardly larger.
+// Cycle walking: repeats the network until the number is below `size`. This ends, because the
+// network permutes its whole domain, so the cycle of a number below `size` returns to one. It ends
+// soon, because the domain is hardly larger than `size`.
 uint64_t KeyedPermutation::At(uint64_t place) const {
   DDPRUN_CHECK(place < size_, "a place beyond the end");
   uint64_t number = Forward(place);

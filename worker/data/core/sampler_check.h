@@ -6,7 +6,7 @@
 
 namespace ddprun {
 
-// Whether a state's values can be. Error: INVALID_ARGUMENT, with them.
+// Checks that a state's values are possible. Errors: INVALID_ARGUMENT — the text has the values.
 absl::Status CheckSamplerState(const SamplerState& state);
 
 }  // namespace ddprun

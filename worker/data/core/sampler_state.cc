@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::string_view kFormat = "ddprun-sampler";
 constexpr absl::string_view kVersion = "1";
-// Far from where sums overflow.
+// Far below where sums overflow.
 constexpr uint64_t kEpochMax = uint64_t{1} << 62;
 
 absl::Status NotAState(absl::string_view text) {
@@ -32,7 +32,7 @@ absl::Status CheckSamplerState(const SamplerState& state) {
     return absl::InvalidArgumentError(absl::StrCat(
         "a sampler needs a data set of 1 to 2^62 samples; dataset_size is ", state.dataset_size));
   }
-  // An epoch of which all is consumed is the beginning of the next one.
+  // When all of an epoch is consumed, the state is at the beginning of the next one.
   if (state.consumed >= state.dataset_size) {
     return absl::InvalidArgumentError(
         absl::StrCat("a sampler's state has consumed ", state.consumed, " of the ",
@@ -77,7 +77,7 @@ absl::StatusOr<SamplerState> SamplerState::Parse(absl::string_view text) {
     }
   }
   state.shuffle = shuffle == 1;
-  // Signs, blanks and leading zeros, which SimpleAtoi takes, aren't ours.
+  // Serialize() writes no signs, blanks and leading zeros, which SimpleAtoi accepts.
   if (state.Serialize() != text) return NotAState(text);
   if (absl::Status status = CheckSamplerState(state); !status.ok()) return status;
   return state;

@@ -30,7 +30,7 @@ namespace ddprun {
 torch::Tensor CheckpointActivations(std::function<torch::Tensor(const torch::Tensor&)> part,
                                     const torch::Tensor& input);
 
-// The same with several inputs and outputs; undefined tensors may be among them.
+// CheckpointActivations with several inputs and outputs; undefined tensors may be among them.
 std::vector<torch::Tensor> CheckpointActivations(
     std::function<std::vector<torch::Tensor>(const std::vector<torch::Tensor>&)> part,
     const std::vector<torch::Tensor>& inputs);

@@ -19,10 +19,10 @@ namespace ddprun {
 //   session.Prepare(Net(), ddprun::OptimizerOf<torch::optim::RMSprop>(
 //                              torch::optim::RMSpropOptions().alpha(0.9)), data);
 //
-// The learning rate of `options` is overridden by --learning_rate; what else they say counts,
-// weight decay too (--weight_decay is of AdamW and Sgd). A class of one's own derives its options
+// --learning_rate overrides the learning rate of `options`; their other values are used, weight
+// decay too (--weight_decay is for AdamW and Sgd). A class of the program's own derives its options
 // from torch::optim::OptimizerCloneableOptions, with get_lr(), set_lr(), serialize() and a
-// constructor (double rate), and writes its state in save() and load(), as LibTorch's do:
+// constructor (double rate), and writes its state in save() and load(), as LibTorch's classes do:
 //
 //   void save(OutputArchive& to) const override {
 //     torch::optim::serialize<LionState, LionOptions>(to, *this);
@@ -31,8 +31,8 @@ namespace ddprun {
 //     torch::optim::serialize<LionState, LionOptions>(from, *this);
 //   }
 //
-// Without a zero_stage: its shares are AdamW's and Sgd's. One that calls a closure several times a
-// step, as LBFGS does, is stepped by Session::Step with a function.
+// Not with a zero_stage, which knows only AdamW and Sgd. An optimizer that calls a closure several
+// times a step, as LBFGS does, is stepped by Session::Step with a function.
 template <typename Optimizer, typename Options>
 AnyOptimizer OptimizerOf(const Options& options) {
   static_assert(std::is_base_of_v<torch::optim::Optimizer, Optimizer>,

@@ -9,15 +9,16 @@
 
 namespace ddprun {
 
-// What the forward pass is computed in; parameters and gradients stay float32.
+// The type in which the forward pass is computed; parameters and gradients stay float32.
 enum class MixedPrecision { kNo, kFloat16, kBFloat16 };
 
 // "no", "fp16" or "bf16". Errors: INVALID_ARGUMENT — another word; the text lists them.
 absl::StatusOr<MixedPrecision> ParseMixedPrecision(const std::string& word);
 
-// While it lives, matrix products and convolutions on `device` run in half precision and what needs
-// range (losses, norms, sums) in float32: torch.autocast. kNo: nothing changes, also within another
-// Autocast. Put it around the forward pass and the loss, not around backward().
+// While an Autocast lives, matrix products and convolutions on `device` run in half precision, and
+// operators that need range (losses, norms, sums) in float32, as with torch.autocast. kNo: changes
+// nothing, also within another Autocast. Put it around the forward pass and the loss, not around
+// backward().
 //
 //   {
 //     const Autocast autocast(context.device().type(), MixedPrecision::kBFloat16);

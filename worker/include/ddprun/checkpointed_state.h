@@ -10,23 +10,23 @@
 
 namespace ddprun {
 
-// Something that a checkpoint keeps beside module and optimizer: GradScaler, PowerSgd, or what a
-// program has of its own (see Checkpointer::Add).
+// A state that a checkpoint keeps beside module and optimizer: a GradScaler's, a PowerSgd's, or the
+// program's own (see Checkpointer::Add).
 class CheckpointedState {
  public:
   using Tensors = std::map<std::string, torch::Tensor>;
 
   virtual ~CheckpointedState() = default;
 
-  // Everything that a run which goes on with it needs, by names without '/'.
+  // Returns all that a resumed run needs, by names without '/'.
   virtual Tensors SaveState() const = 0;
 
-  // Takes what SaveState gave, as tensors in CPU memory.
-  // Errors: FAILED_PRECONDITION — it isn't that, or of other options; nothing was changed.
+  // Takes the tensors of a SaveState, in CPU memory.
+  // Errors: FAILED_PRECONDITION — they are of another class or other options; nothing was changed.
   virtual absl::Status RestoreState(const Tensors& state) = 0;
 
-  // Whether ranks have different states. If so each one's is kept, and restored only on as many
-  // ranks as saved it; else rank 0's is everyone's.
+  // Whether ranks have different states. If so, each rank's is saved, and restored only on the same
+  // number of ranks; else all ranks get rank 0's.
   virtual bool differs_by_rank() const { return false; }
 
  protected:

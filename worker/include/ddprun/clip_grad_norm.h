@@ -12,9 +12,9 @@ namespace ddprun {
 // `max_norm` (above 0; infinity only measures). Returns the norm before. Gradients of
 // DistributedDataParallel are the same on all ranks, and so is the result.
 // Errors: FAILED_PRECONDITION — the norm isn't finite; the text names the first parameter with a
-// NaN or infinite gradient; or the gradients are in the shares of a ZeroOptimizer of stage 2, whose
-// own ClipGradNorm is the one to call. Nothing is changed then. In fp16, where now and then a step
-// overflows, call GradScaler's ClipGradNorm, for which that is no error. Threads: one.
+// NaN or infinite gradient. Or a ZeroOptimizer of stage 2 or 3 has the gradients in its shares:
+// call its ClipGradNorm. Nothing is changed then. In fp16, where a step overflows now and then,
+// call GradScaler's ClipGradNorm, for which an overflow is no error. Threads: one.
 // Source: torch.nn.utils.clip_grad_norm_(error_if_nonfinite=True).
 absl::StatusOr<double> ClipGradNorm(torch::nn::Module& module, double max_norm);
 

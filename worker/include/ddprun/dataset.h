@@ -11,23 +11,23 @@
 
 namespace ddprun {
 
-// What one backward pass learns from.
+// The samples of one backward pass.
 struct Batch {
   torch::Tensor inputs = {};   // [n, …]
-  torch::Tensor targets = {};  // [n, …]; undefined where there are none
-  // What else a sample has: lengths, masks; on the same device.
+  torch::Tensor targets = {};  // [n, …]; undefined if there are none
+  // More tensors of a sample: lengths, masks; on the same device.
   std::vector<torch::Tensor> more = {};
-  // Their numbers in the dataset; the Session fills them in. A rank without samples of its own has
-  // those of the ones that don't count.
+  // The samples' numbers in the dataset, filled in by the Session; also those of samples that don't
+  // count, on a rank for which none was left.
   std::vector<int64_t> samples = {};
 };
 
-// Samples by number.
+// A dataset whose samples are loaded by number.
 struct Dataset {
   int64_t size = 0;  // number of samples
   // The samples with these numbers, below size, on the CPU. Everything random comes from
   // `generator`, so that a resumed run sees what an uninterrupted one would have seen.
-  // Threads: any, several at once. What it throws ends the training.
+  // Threads: any, several at once. An exception ends the training.
   std::function<Batch(const std::vector<int64_t>& samples, const at::Generator& generator)> load =
       {};
   std::string samples_name = "samples";  // for people: "digits"

@@ -37,17 +37,17 @@ struct DistributedDataParallelOptions {
   bool broadcast_buffers = true;
   // At the start rank 0's parameters and buffers go to all ranks; false: they are equal already.
   bool init_sync = true;
-  // How gradients are averaged: one of LibTorch's ways, or the user's own. At most one of the two.
+  // How gradients are averaged: by one of LibTorch's hooks, or by the user's. At most one of both.
   BuiltInHook built_in_hook = BuiltInHook::kNone;
   std::shared_ptr<CommunicationHook> communication_hook = {};
-  // The first ten steps are measured for Statistics(), then each one of so many; from 1.
+  // For Statistics(): the first ten steps are measured, then one in this many; from 1.
   int statistics_every = 100;
 };
 
 // The options of torch's join(), with its defaults.
 struct JoinOptions {
-  // Gradients are divided by all ranks, so that each sample weighs the same; false: by those that
-  // still have inputs. A communication hook divides by what it likes.
+  // Gradients are divided by the number of all ranks, so that each sample weighs the same; false:
+  // by the number of those that still have inputs. A communication hook divides as it likes.
   bool divide_by_initial_world_size = true;
   // The first rank without inputs ends training on all ranks, with an error.
   bool throw_on_early_termination = false;
@@ -118,22 +118,22 @@ class DistributedDataParallel {
 
   // Trains on inputs whose number differs between the ranks: runs `train`, in which some ranks call
   // Forward more often than others. A rank whose `train` has returned takes part with gradients of
-  // zero until all have. Then everybody has the parameters and buffers of a rank that came last.
+  // zero until all have. Then all ranks have the parameters and buffers of a rank that came last.
   // `train` must not communicate in other ways, and returns the first error that it sees.
   // Errors: train's own, which skip all waiting. UNAVAILABLE — a peer is gone. INTERNAL — ranks had
   // different numbers of inputs with throw_on_early_termination. FAILED_PRECONDITION — inside Join.
   absl::Status Join(const std::function<absl::Status()>& train, const JoinOptions& options = {});
 
-  // For loops whose state between two steps must not depend on how long this object has been there
-  // (docs/CPP.md, "The same bits"): does after a backward pass that averaged what otherwise comes
-  // with the next forward pass. Rank 0's buffers become everyone's, so that they outlive rank 0;
+  // For training loops whose state between two steps must not depend on the age of this object
+  // (docs/CPP.md, "The same bits"). Call it after a backward pass that averaged: it does what the
+  // next forward pass would do first. All ranks get rank 0's buffers, so that they outlive rank 0,
   // and buckets get the order in which the first step's gradients came. A collective; not inside
-  // Join. Returns: buckets() has another state than before. Errors: UNAVAILABLE — a peer is gone.
+  // Join. Returns whether the state of buckets() changed. Errors: UNAVAILABLE — a peer is gone.
   absl::StatusOr<bool> FinishStep();
 
-  // Where gradients lie in buckets, on which the last bits of an average depend: for
-  // Checkpointer::Add, between two steps. Its RestoreState clears the gradients; a state of other
-  // options is left alone.
+  // The places of gradients in buckets, on which the last bits of an average depend: for
+  // Checkpointer::Add, between two steps. Its RestoreState clears the gradients, and ignores a
+  // state of other options.
   CheckpointedState& buckets();
 
   // Figures of the last measured step.
@@ -142,7 +142,8 @@ class DistributedDataParallel {
   // The parameters that need gradients, in the module's order.
   const std::vector<torch::Tensor>& parameters() const;
 
-  // While it lives, backward passes add up gradients locally; the first one after it averages them.
+  // While a NoSync lives, backward passes add up gradients on this rank; the first pass after it
+  // averages them.
   class NoSync {
    public:
     explicit NoSync(DistributedDataParallel& ddp);

@@ -9,22 +9,22 @@ namespace ddprun {
 struct DistributedSamplerOptions {
   uint64_t seed = 0;
   bool shuffle = true;
-  // The last samples that don't fill all ranks: true = left out, false = the first ones of the
-  // epoch are used once more, so that every rank has as many.
+  // If the number of ranks doesn't divide the samples: true = the last ones are left out; false =
+  // the first ones of the epoch are used once more.
   bool drop_last = false;
 };
 
-// Which samples a rank sees in an epoch, as Python's DistributedSampler deals them: rank r gets
-// places r, r + world_size, … of one order that seed and epoch determine (the order itself is not
-// Python's). So the global batch number b holds the same samples at every world size that divides
-// it. Threads: one.
+// Deals an epoch's samples to ranks as Python's DistributedSampler does: rank r gets places r, r +
+// world_size, … of one order that seed and epoch determine (another order than Python's). So the
+// global batch number b has the same samples at every world size that divides its size. Threads:
+// one.
 class DistributedSampler {
  public:
   // Requires: rank < world_size.
   DistributedSampler(uint64_t dataset_size, uint32_t rank, uint32_t world_size,
                      const DistributedSamplerOptions& options = {});
 
-  // Every epoch has another order. Starts at 0.
+  // Sets the epoch, 0 at first; every epoch has another order.
   void SetEpoch(uint64_t epoch) { epoch_ = epoch; }
 
   // This rank's samples of the current epoch, in order.

@@ -18,7 +18,7 @@
 namespace ddprun {
 
 struct ElasticLoaderOptions {
-  uint32_t threads = 2;  // at most 1024; 0 = Next() loads, on its caller's thread
+  uint32_t threads = 2;  // at most 1024; 0 = Next() loads, on the thread that calls it
   // Shares that are loaded, or being loaded, before the training loop asks for them: at most 65536;
   // 0 = two for each thread.
   uint32_t ahead = 0;
@@ -72,13 +72,13 @@ class ShareLoader {
 };
 
 // Loads the batches of an ElasticSampler on threads of its own while the training loop computes,
-// and hands them out in order, epoch after epoch. What is read ahead never counts as consumed: a
-// state has what was committed (docs/DATA.md). Threads: one for all methods; `load` is called on
-// all loading threads at once.
+// and returns them in order, epoch after epoch. Batches that were read ahead don't count as
+// consumed: a state has what was committed (docs/DATA.md). Threads: one for all methods; `load` is
+// called on all loading threads at once.
 template <typename Batch>
 class ElasticLoader {
  public:
-  // Loads share.indices, of which there may be none. An exception counts as an error.
+  // Loads share.indices, which may be empty. An exception counts as an error.
   using Load = std::function<absl::StatusOr<Batch>(const StepShare& share)>;
   struct Step {
     StepShare share;
@@ -96,11 +96,11 @@ class ElasticLoader {
               return std::make_shared<Batch>(*std::move(batch));
             },
             options) {}
-  // Ends the threads, after the batches that they are at.
+  // Waits for the batches that are being loaded, and ends the threads.
   ~ElasticLoader() = default;
 
-  // The next step; waits for it. Errors: what `load` said, the same at each call until Reform() or
-  // Restore(): a share that can't be loaded is never skipped.
+  // Waits for the next step and returns it. Errors: `load`'s, the same at each call until Reform()
+  // or Restore(): a share that can't be loaded is never skipped.
   absl::StatusOr<Step> Next() {
     absl::StatusOr<ShareLoader::Loaded> loaded = loader_.Next();
     if (!loaded.ok()) return loaded.status();
@@ -108,8 +108,8 @@ class ElasticLoader {
                 .batch = std::move(*static_cast<Batch*>(loaded->batch.get()))};
   }
 
-  // As ElasticSampler's. What was read ahead before Reform() or Restore() is dropped and dealt
-  // anew.
+  // The methods of ElasticSampler. Reform() and Restore() drop the batches that were read ahead;
+  // their samples are dealt anew.
   absl::Status Commit(const StepShare& share) { return loader_.Commit(share); }
   absl::Status Reform(uint32_t rank, uint32_t world_size) {
     return loader_.Reform(rank, world_size);

@@ -19,9 +19,9 @@ class Optimizer;
 
 namespace ddprun {
 
-// A running mean of a module's parameters over its steps, which often does better than the last
-// parameters: after each step average = decay * average + (1 - decay) * parameter; after the first
-// one it is the parameters.
+// A running mean of a module's parameters over its steps, which is often a better model than the
+// last parameters. After the first step the average is the parameters; after each later step
+// average = decay * average + (1 - decay) * parameter.
 //
 //   ddprun::ExponentialMovingAverage average(model.ptr(), optimizer, /*decay=*/0.999);
 //   checkpointer.Add(average);
@@ -35,9 +35,9 @@ namespace ddprun {
 //     DDPRUN_RETURN_IF_ERROR(averaged.PutBack());
 //   }
 //
-// Buffers are not averaged: those of the module count. With a ZeroOptimizer each rank has the
-// average of its share, 1/W of it, where the optimizer's state is. Of a parameter that is narrower
-// than float32 the average is float32, and of the optimizer's float32 copy where that has one.
+// Buffers are not averaged: the module's are used. With a ZeroOptimizer each rank has the average
+// of its share, where the optimizer's state is. The average of a bf16 or fp16 parameter is float32;
+// if the optimizer has a float32 master of the parameter, the master is averaged.
 //
 // Threads: one. Requires: module and optimizer outlive it; all ranks call its methods alike.
 // Source: torch.optim.swa_utils.AveragedModel with get_ema_multi_avg_fn, use_buffers=False.
@@ -54,22 +54,22 @@ class ExponentialMovingAverage {
   ExponentialMovingAverage(std::shared_ptr<torch::nn::Module> module,
                            torch::optim::Optimizer& optimizer, double decay);
 
-  // After an optimizer's step that was done, not one that was left out. No communication.
+  // Call it after each step of the optimizer, except those that were left out. No communication.
   void Update();
-  // Whether there is an average: not before the first Update.
+  // Whether there is an average: from the first Update on.
   bool has_begun() const { return has_begun_; }
   // The next Update begins anew.
   void Forget();
 
-  // While it lives, the averages are in the parameters' place, for an evaluation or SaveWeights;
-  // nothing changes where there is none yet. It keeps the parameters, which takes as much memory
-  // once more. Constructor and PutBack are collectives with a ZeroOptimizer, and throw, or answer,
-  // as c10d. Requires: no backward pass or step meanwhile, nor an Update or a checkpoint.
+  // While an InPlace lives, the parameters hold the averages, for an evaluation or SaveWeights;
+  // before the first Update nothing changes. InPlace keeps a copy of the parameters. With a
+  // ZeroOptimizer the constructor and PutBack are collectives, with c10d's exceptions and errors.
+  // Requires: no backward pass, step, Update or checkpoint meanwhile.
   class InPlace {
    public:
     explicit InPlace(ExponentialMovingAverage& average);
-    // Puts back if that wasn't done. On the way of an exception not by a collective, which the
-    // others may not be in: with a ZeroOptimizer the own share only.
+    // Puts the parameters back if PutBack hasn't. During an exception other ranks may not take part
+    // in a collective: then, with a ZeroOptimizer, puts back the own share only.
     ~InPlace();
     InPlace(const InPlace&) = delete;
     InPlace& operator=(const InPlace&) = delete;
@@ -86,25 +86,29 @@ class ExponentialMovingAverage {
 
   // For the library itself: checkpoints and peers.
   //
-  // The averages by their parameters' names; none before the first Update. With a ZeroOptimizer a
-  // collective: whole, in CPU memory on rank `target`, nothing on the others; else the averages
-  // themselves. Errors: FAILED_PRECONDITION — an InPlace lives. UNAVAILABLE — a peer is gone.
+  // The averages by their parameters' names; empty before the first Update. With a ZeroOptimizer a
+  // collective: whole averages in CPU memory on rank `target`, nothing on the others. Without one
+  // the averages themselves. Errors: FAILED_PRECONDITION — an InPlace lives. UNAVAILABLE — a peer
+  // is gone.
   absl::StatusOr<Tensors> Whole(uint32_t target) const;
-  // Takes that; other names in it don't matter. Empty: begins anew. No communication.
-  // Errors: FAILED_PRECONDITION — one is missing or has another shape; nothing was changed.
+  // Takes the averages from `whole` and ignores other names. Empty: the next Update begins anew. No
+  // communication.
+  // Errors: FAILED_PRECONDITION — an average is missing or has another shape; nothing was changed.
   absl::Status Restore(const Tensors& whole);
-  // With a ZeroOptimizer: the own share, in CPU memory a view of it: "<parameter>.average@<first
-  // element>" [n], as ZeroOptimizer::ShardedState, and "averaged"; none before the first Update.
-  // And takes it from parts that together hold it, dealt out however. Errors: as Restore's.
+  // With a ZeroOptimizer: the own share (a view if it is in CPU memory) as
+  // "<parameter>.average@<first element>" [n], like ZeroOptimizer::ShardedState, and "averaged".
+  // Empty before the first Update.
   Tensors OwnShare() const;
+  // Takes the own share from parts that together hold it, however they were cut. Errors: as
+  // Restore's.
   absl::Status RestoreShare(const Tensors& parts);
 
  private:
-  // What is averaged: parameters, or the own pieces of them; and the same where there are float32
-  // copies. Each of a floating-point type.
+  // The floating-point parameters, or this rank's pieces of them.
   std::vector<torch::Tensor> Parameters() const;
+  // As Parameters(), with the float32 masters in place of those that have one.
   std::vector<torch::Tensor> Values() const;
-  // The parameters' new values go where they belong.
+  // Before and after a change of parameters; for the shares of a ZeroOptimizer.
   void BeforeChange();
   void Publish();
 
@@ -112,8 +116,8 @@ class ExponentialMovingAverage {
   torch::optim::Optimizer& optimizer_;
   const double decay_;
   bool has_begun_ = false;               // the same on all ranks
-  std::vector<torch::Tensor> averages_;  // then, of Parameters(), of which a rank may have none
-  bool in_place_ = false;                // they are in the parameters' place
+  std::vector<torch::Tensor> averages_;  // of Values() from then on; empty on a rank without pieces
+  bool in_place_ = false;                // an InPlace lives
 };
 
 }  // namespace ddprun

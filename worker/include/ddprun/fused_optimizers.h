@@ -12,12 +12,11 @@ namespace ddprun {
 // torch::optim::AdamW whose step is one kernel over all parameters instead of a dozen for each:
 // 4 times faster for a million parameters in 72 tensors. The same options, state and checkpoints;
 // results agree to rounding (1e-7). Parameters: dense, floating point.
-// A bf16 or fp16 parameter is updated by way of a float32 copy of it, its master, and what the
-// optimizer keeps of it is float32, too: updates that are smaller than what the parameter can tell
-// apart add up there. Checkpoints have it as "master_param". The gradients stay as they are. Who
-// wants none takes torch::optim::AdamW.
-// A parameter that is in a group twice, as LibTorch's module->parameters() has tied ones, counts
-// once. Throws c10::Error where one is in two groups, as Python does.
+// A bf16 or fp16 parameter is updated in a float32 copy of it, its master, where updates below the
+// parameter's precision add up. The optimizer's state is float32, too, and checkpoints have the
+// master as "master_param". Gradients keep their type. torch::optim::AdamW has no masters.
+// A parameter that is in a group twice, as tied ones in LibTorch's module->parameters(), counts
+// once. Throws c10::Error if a parameter is in two groups, as Python does.
 // Threads: one. Source: torch.optim.AdamW(fused=True).
 //
 // Always, without an option: at a rate of 1e-3, AdamW's step of a bf16 parameter near 1 is an
@@ -33,15 +32,16 @@ class FusedAdamW : public torch::optim::AdamW {
   void load(torch::serialize::InputArchive& archive) override;
   // How often step() was called.
   int64_t steps_taken() const { return steps_taken_; }
-  // After bf16 or fp16 parameters were changed by others than the optimizer, as by LoadWeights, or
-  // the next step would put back what they were. Not after Checkpointer::Restore.
+  // Call it after code other than the optimizer (LoadWeights) has changed bf16 or fp16 parameters.
+  // Otherwise the next step overwrites them from the masters. Checkpointer::Restore doesn't need
+  // it.
   void ParametersChanged();
 
  private:
   int64_t steps_taken_ = 0;
 };
 
-// The same for torch::optim::SGD, with momentum or without.
+// torch::optim::SGD, with momentum or without, as FusedAdamW is torch::optim::AdamW.
 class FusedSGD : public torch::optim::SGD {
  public:
   explicit FusedSGD(const std::vector<torch::optim::OptimizerParamGroup>& groups,

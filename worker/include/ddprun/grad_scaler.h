@@ -28,18 +28,18 @@ struct GradScalerOptions {
   int64_t growth_interval = 2000;  // steps without an overflow after which the scale grows
 };
 
-// Loss scaling for fp16, whose small gradients would be rounded to zero: the loss is multiplied by
-// a scale, the gradients are divided by it, and a step whose gradients overflowed is left out and
-// lowers the scale. All ranks of DistributedDataParallel decide alike, because their gradients are;
-// with a ZeroOptimizer of stage 2 they agree.
+// Loss scaling for fp16, in which small gradients would be rounded to zero: the loss is multiplied
+// by a scale, the gradients are divided by the scale, and a step with overflowed gradients is left
+// out and lowers the scale. All ranks decide alike: with DistributedDataParallel their gradients
+// are the same, and with a ZeroOptimizer of stage 2 or 3 they agree by a collective.
 //
 //   scaler.Scale(loss).backward();
 //   DDPRUN_RETURN_IF_ERROR(scaler.ClipGradNorm(optimizer, *model, 1.0).status());  // if at all
 //   DDPRUN_RETURN_IF_ERROR(scaler.Step(optimizer).status());
 //   DDPRUN_RETURN_IF_ERROR(scaler.Update());
 //
-// Several optimizers: Step each, then Update once. Each is unscaled, and left out, for itself; one
-// that overflowed lowers the scale.
+// With several optimizers Step each, then Update once. An overflow leaves out that optimizer's step
+// only, and lowers the scale.
 // Errors of Unscale, ClipGradNorm and Step: FAILED_PRECONDITION — not in the order that each
 // method names, where Python raises RuntimeError; an fp16 gradient (the parameters are to be
 // float32, see Autocast); or that of ZeroOptimizer::FinishBackward. UNAVAILABLE — a peer is gone.
@@ -51,26 +51,26 @@ class GradScaler : public CheckpointedState {
 
   // `loss` times the scale.
   torch::Tensor Scale(const torch::Tensor& loss);
-  // Divides the optimizer's gradients by the scale: once for each optimizer and Update(), before
-  // its Step(); to look at gradients, or to change them.
+  // Divides the optimizer's gradients by the scale, for code that looks at gradients or changes
+  // them. Once for each optimizer and Update(), before the optimizer's Step().
   absl::Status Unscale(torch::optim::Optimizer& optimizer);
   // Unscales, if that wasn't done, and clips the gradients of `module`, which are this optimizer's,
-  // as ddprun::ClipGradNorm, or ZeroOptimizer's, does. Returns the norm before: infinity where it
-  // isn't finite. That is what this class is there for: nothing is clipped then, Step() leaves the
-  // step out, and Update() lowers the scale.
+  // as ddprun::ClipGradNorm or ZeroOptimizer::ClipGradNorm do. Returns the norm before. If the norm
+  // isn't finite, returns infinity and clips nothing: Step() will leave the step out, and Update()
+  // lower the scale.
   // With several optimizers in one module: unscale all of them first.
   absl::StatusOr<double> ClipGradNorm(torch::optim::Optimizer& optimizer, torch::nn::Module& module,
                                       double max_norm);
-  // Unscales, if that wasn't done, and steps when all gradients are finite. Returns whether it did.
-  // Once for each optimizer and Update().
+  // Unscales, if that wasn't done, and steps if all gradients are finite. Returns whether it
+  // stepped. Once for each optimizer and Update().
   absl::StatusOr<bool> Step(torch::optim::Optimizer& optimizer);
   // Sets the scale for the next step. Call it once for each step, after all optimizers' Step().
-  // Errors: FAILED_PRECONDITION — there was none since the last one.
+  // Errors: FAILED_PRECONDITION — there was no Step() since the last Update().
   absl::Status Update();
 
-  // What a checkpoint keeps (Checkpointer::Add): the scale, and the steps since it was changed.
-  // To restore them is to forget a step that was under way: Unscale and Step begin anew. The state
-  // of a scaler that is off changes nothing where it is restored.
+  // The state that a checkpoint keeps (Checkpointer::Add): the scale, and the steps since the scale
+  // was changed. Restoring gives up a step that was under way: Unscale and Step begin anew. The
+  // state of a scaler that isn't enabled changes nothing when it is restored.
   double scale() const { return scale_; }
   int64_t growth_tracker() const { return growth_tracker_; }
   void Restore(double scale, int64_t growth_tracker);
@@ -78,7 +78,7 @@ class GradScaler : public CheckpointedState {
   absl::Status RestoreState(const Tensors& state) override;
 
  private:
-  // Of an optimizer, since the last Update().
+  // What was done to an optimizer since the last Update().
   enum class Stage { kReady, kUnscaled, kStepped };
   struct OptimizerState {
     Stage stage = Stage::kReady;

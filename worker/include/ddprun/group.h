@@ -13,9 +13,9 @@
 
 namespace ddprun {
 
-// Connections of their own between all workers or some, over the context's backend. Collectives of
-// one connection must come in the same order on every rank; a thread beside the training loop
-// therefore needs a group for itself.
+// Separate connections between all or some of the workers, over the context's backend. Collectives
+// over one set of connections must be called in the same order on every rank, so a thread beside
+// the training loop needs a group of its own.
 //
 // Collectives are called by all ranks of the group, in the same order. Errors of all: UNAVAILABLE,
 // with a text that starts with "PeerError: " — another worker is gone. INTERNAL — LibTorch refused.
@@ -24,12 +24,11 @@ class Group {
  public:
   // Connects all workers; a collective itself.
   static absl::StatusOr<std::shared_ptr<Group>> Create(Context& context);
-  // Connects these ranks of the context only, each of which calls this with the same list; others
+  // Connects only these ranks of the context. Each of them calls this with the same list, others
   // don't call it. A rank's number in the group is its place in the list, and `source` of a
-  // broadcast is such a number. Where two groups have ranks in common these make them in the same
-  // order.
-  // Errors: INVALID_ARGUMENT — the list is empty, has a rank twice or one that isn't there, or is
-  // without this worker.
+  // broadcast is such a number. Ranks that are in two groups make both in the same order.
+  // Errors: INVALID_ARGUMENT — the list is empty, has a rank twice or an unknown one, or lacks this
+  // worker.
   static absl::StatusOr<std::shared_ptr<Group>> Create(Context& context,
                                                        const std::vector<uint32_t>& ranks);
   ~Group();

@@ -7,9 +7,9 @@
 
 namespace ddprun {
 
-// A random-looking order of the numbers 0 to size - 1 without a table: any place of it is computed
-// in constant time, at any size. Each (seed, epoch) has an order of its own. The same on every
-// machine and in Python (ddprun.data). Not for secrets. Threads: any.
+// A random-looking order of the numbers 0 to size - 1 without a table: any place is computed in
+// constant time, at any size. Each (seed, epoch) has an order of its own, the same on every machine
+// and in Python (ddprun.data). Not for cryptography. Threads: any.
 // Source: a Feistel network over a × b >= size with cycle walking (J. Black, P. Rogaway, "Ciphers
 // with Arbitrary Finite Domains", CT-RSA 2002, methods 2 and 3); its round functions are SplitMix64
 // (Steele, Lea, Flood, OOPSLA 2014).
@@ -25,16 +25,16 @@ class KeyedPermutation {
   // The number at a place. Requires: place < size.
   uint64_t At(uint64_t place) const;
 
-  // The place of a number: At() the other way round. Requires: number < size.
+  // The place of a number; the inverse of At(). Requires: number < size.
   uint64_t PlaceOf(uint64_t number) const;
 
  private:
   static constexpr size_t kRoundsMax = 24;
 
-  // One pass through the network, and back. Both stay below high_ * low_.
+  // One pass through the network, and its inverse. The results are below high_ * low_.
   uint64_t Forward(uint64_t value) const;
   uint64_t Backward(uint64_t value) const;
-  // What round `round` adds to one half for the other half, below `bound`.
+  // The number below `bound` that a round adds to one half, computed from the other half.
   uint64_t Addend(size_t round, uint64_t half, uint64_t bound) const;
 
   uint64_t size_;

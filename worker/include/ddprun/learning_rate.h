@@ -20,8 +20,8 @@ enum class LearningRateScaling { kNone, kLinear, kSquareRoot };
 // "none", "linear" or "sqrt". Errors: INVALID_ARGUMENT — another word; the text lists them.
 absl::StatusOr<LearningRateScaling> ParseLearningRateScaling(const std::string& word);
 
-// `base` was chosen for a batch of `base_batch` samples; this is the rate for `global_batch`
-// (samples of all ranks and of all accumulated backward passes of one step). Both at least 1.
+// The learning rate for `global_batch` samples (of all ranks and all accumulated backward passes of
+// one step), if `base` was chosen for `base_batch` samples. Both at least 1.
 // Source: Goyal et al., Accurate, Large Minibatch SGD (2017): linear, with warm-up.
 double ScaledLearningRate(double base, LearningRateScaling scaling, uint64_t base_batch,
                           uint64_t global_batch);
@@ -31,7 +31,7 @@ enum class ScheduleKind { kConstant, kLinear, kCosine, kStep };
 // "constant", "linear", "cosine" or "step". Errors as above.
 absl::StatusOr<ScheduleKind> ParseScheduleKind(const std::string& word);
 
-// A learning rate as a function of the step alone, so that a resumed run needs no state of it.
+// A learning rate as a function of the step alone, so that a resumed run needs no state for it.
 struct LearningRateSchedule {
   ScheduleKind kind = ScheduleKind::kConstant;
   double peak = 1e-3;         // reached at the end of the warm-up
@@ -39,15 +39,15 @@ struct LearningRateSchedule {
   int64_t total_steps = 0;    // linear and cosine end here, at `least`; at least 1 for them
   double least = 0;           // linear, cosine
   int64_t step_every = 1000;  // step: steps between two drops
-  double step_factor = 0.1;   // step: of each drop
+  double step_factor = 0.1;   // step: the factor of each drop
 
-  // For the optimizer step number `step`, from 0.
+  // The learning rate for optimizer step `step`, from 0.
   double At(int64_t step) const;
   // OK, or INVALID_ARGUMENT: a count or rate below 0, or a warm-up that is longer than the whole.
   absl::Status Check() const;
 };
 
-// The same for all parameter groups.
+// Sets the same learning rate for all parameter groups.
 void SetLearningRate(torch::optim::Optimizer& optimizer, double rate);
 
 // The learning rates of an optimizer's parameter groups along one schedule: its peak stands for the
@@ -59,11 +59,11 @@ void SetLearningRate(torch::optim::Optimizer& optimizer, double rate);
 // Threads: one. Source: torch.optim.lr_scheduler, where the groups' rates are initial_lr.
 class GroupLearningRates {
  public:
-  // Takes down the groups' rates.
+  // Notes the groups' rates.
   explicit GroupLearningRates(const torch::optim::Optimizer& optimizer);
 
-  // Sets them for the optimizer step number `step`, from 0. Groups that were added later keep
-  // theirs.
+  // Sets the rates for optimizer step `step`, from 0. Groups that were added later keep their
+  // rates.
   void Set(torch::optim::Optimizer& optimizer, const LearningRateSchedule& schedule,
            int64_t step) const;
 

@@ -20,29 +20,30 @@ namespace ddprun {
 enum class MetricsConsole { kAuto, kProgressBar, kLines, kNone };
 
 struct MetricsOptions {
-  // For the files; made when it is missing. "" = no files. Where rank 0 may move to another node it
-  // must be on a file system that the nodes share.
+  // The folder of the files, created if missing; "" = no files. If rank 0 may move to another node,
+  // the folder must be on a file system that the nodes share.
   std::string output_dir = {};
   bool json_lines = true;   // <output_dir>/metrics.jsonl
   bool tensorboard = true;  // <output_dir>/tensorboard/events.out.tfevents.…
   MetricsConsole console = MetricsConsole::kAuto;
-  // A record is made at each step whose number this divides, and at the last one; from 1.
+  // A record is made at each step that this number divides, and at the last one; from 1.
   int64_t every_steps = 10;
-  // For the share that is done and the time left; 0 = unknown.
+  // For the progress and the time left; 0 = unknown.
   int64_t total_steps = 0;
-  // Where training goes on: steps above it that an earlier start recorded are taken back, because
-  // they are done once more.
+  // The step after which training is resumed. Records of an earlier start above this step are
+  // removed, because these steps are done once more.
   int64_t resumed_step = 0;
-  // Between two lines of a log; a record in between goes to the files alone.
+  // The shortest time between two lines of a log; records in between go only to the files.
   absl::Duration line_interval = absl::Seconds(10);
-  // What is written survives the process at once, and the machine after this time.
+  // How long after a write the data may take to survive a crash of the machine; a crash of the
+  // process they survive at once.
   absl::Duration sync_interval = absl::Seconds(5);
-  // A record tells of all ranks, for one all-gather of a hundred bytes. Records must then come at
-  // the same steps on every rank; false, as inside Join: of rank 0 alone.
+  // True: a record has figures of all ranks, at the cost of one all-gather of a hundred bytes, and
+  // every rank must make records at the same steps. False, as inside Join: of rank 0 alone.
   bool combine_ranks = true;
 };
 
-// What this rank's training loop knows of a step.
+// What this rank's training loop knows about a step.
 struct StepMetrics {
   int64_t step = 0;         // optimizer steps that are done, this one included; grows
   torch::Tensor loss = {};  // of this rank's batch: one number, on any device; undefined = none
@@ -52,8 +53,8 @@ struct StepMetrics {
   std::optional<double> gradient_norm = {};  // before clipping
 };
 
-// Tells how training goes: to the console of rank 0, as JSON lines and as event files that
-// TensorBoard reads. docs/METRICS.md lists what a record has, and its units.
+// Reports how training goes: on rank 0's console, as JSON lines and as event files for TensorBoard.
+// docs/METRICS.md lists the fields of a record and their units.
 //
 //   DDPRUN_ASSIGN_OR_RETURN(const auto metrics,
 //                           Metrics::Create(*context, {.output_dir = "run", .total_steps = 7375}));
@@ -64,8 +65,8 @@ struct StepMetrics {
 //         {.step = ++step, .loss = loss, .learning_rate = rate, .samples = batch.size(0)}));
 //   }
 //
-// Files that can't be written any more are told of once, and training goes on. Threads: one.
-// Requires: the context, and what is watched, outlive it.
+// If a file can't be written any more, Metrics logs that once, and training goes on. Threads: one.
+// Requires: the context, and a watched DistributedDataParallel, outlive it.
 class Metrics {
  public:
   // Called by all ranks; only rank 0 makes files.
@@ -73,28 +74,28 @@ class Metrics {
   // open(2), with the path.
   static absl::StatusOr<std::unique_ptr<Metrics>> Create(Context& context,
                                                          const MetricsOptions& options);
-  // Makes the files safe.
+  // Syncs the files to disk.
   ~Metrics();
   Metrics(const Metrics&) = delete;
   Metrics& operator=(const Metrics&) = delete;
 
-  // From now on records have the communication's time and its overlap with the backward pass.
+  // Adds the communication's time and its overlap with the backward pass to records from now on.
   void Watch(const DistributedDataParallel& ddp);
 
-  // One optimizer step is done. The loss tensor is kept, and read, which waits for the GPU, when a
-  // record is due. A record's loss is the mean since the record before.
+  // Call it after each optimizer step. The loss tensor is kept until a record is due, and read
+  // then, which waits for the GPU. A record's loss is the mean since the record before.
   // Errors: UNAVAILABLE, "PeerError: …" — another worker is gone. INTERNAL — LibTorch refused.
   absl::Status Step(const StepMetrics& metrics);
 
-  // The time since the last step is no training (an evaluation, a checkpoint): the next step's time
+  // Call it after work that isn't training (an evaluation, a checkpoint): the next step's time
   // counts from here.
   void RestartClock();
 
-  // One more figure, into the files only, at once: Scalar("evaluation/accuracy", step, 0.97). On
-  // ranks other than 0: nothing. Requires: the name is none of a record's.
+  // Writes one more figure into the files, at once: Scalar("evaluation/accuracy", step, 0.97). Does
+  // nothing on ranks other than 0. Requires: no field of a record has this name.
   void Scalar(const std::string& name, int64_t step, double value);
 
-  // Makes sure that what is written survives the machine's death.
+  // Syncs the files, so that what is written survives a crash of the machine.
   void Flush();
 
   struct Implementation;

@@ -22,20 +22,20 @@ struct OptionRange {
   Number max = std::numeric_limits<Number>::max();
 };
 
-// A program's options, from the command line or a file of YAML or JSON: each is a row that knows
-// its name, its meaning and where its value goes. What the variable holds beforehand is the
-// default.
+// A program's options, from the command line or a file of YAML or JSON. Each option is a row with
+// its name, its meaning and the variable that gets its value. What that variable holds when the row
+// is added is the default.
 //
-// Written --batch_size 32, --batch_size=32 or --batch-size 32; switches --name, --no_name or
-// --name=false; the last one counts. A file has the same names as keys: "batch_size: 32". What the
-// command line says wins over the file.
+// Options are written --batch_size 32, --batch_size=32 or --batch-size 32, and switches --name,
+// --no_name or --name=false. The last one counts. A file has the same names as keys:
+// "batch_size: 32". The command line overrides the file.
 //
-// All errors are INVALID_ARGUMENT and one line that names the option, the value, what it may be,
-// and for a file also the file and the line: "job.yaml:3: batch_size 'many': give a whole number,
-// at least 1". Threads: one.
+// All errors are INVALID_ARGUMENT and one line that names the option, the value, the values
+// allowed, and for a file also the file and the line: "job.yaml:3: batch_size 'many': give a whole
+// number, at least 1". Threads: one.
 class OptionTable {
  public:
-  // `introduction`: what --help begins with.
+  // `introduction`: the beginning of --help.
   explicit OptionTable(std::string introduction) : introduction_(std::move(introduction)) {}
   OptionTable(const OptionTable&) = delete;
   OptionTable& operator=(const OptionTable&) = delete;
@@ -43,8 +43,8 @@ class OptionTable {
   // Begins a titled group of the help.
   void Group(std::string title) { group_ = std::move(title); }
 
-  // The targets must outlive the table. `name` is with underscores. A default that has to be
-  // explained rather than shown, such as "", belongs into the help.
+  // The targets must outlive the table. `name` has underscores. Explain a default that can't just
+  // be shown, such as "", in the help.
   void Text(const std::string& name, const std::string& placeholder, std::string* target,
             const std::string& help);
   void Choice(const std::string& name, const std::vector<std::string>& choices, std::string* target,
@@ -54,20 +54,21 @@ class OptionTable {
   void Real(const std::string& name, OptionRange<double> range, double* target,
             const std::string& help);
   void Switch(const std::string& name, bool* target, const std::string& help);
-  // A switch that nobody may have set, so that its default depends on the rest: the help says on
-  // what.
+  // A switch that may be unset, so that its default depends on other options; say which in the
+  // help.
   void Switch(const std::string& name, std::optional<bool>* target, const std::string& help);
 
   // Fills the targets. `arguments` are without the program's name.
   // Returns: true = --help was asked for, and nothing else was looked at.
   absl::StatusOr<bool> Parse(const std::vector<std::string>& arguments);
 
-  // Whether the options take what the targets held when they were added: INVALID_ARGUMENT, as for
-  // the command line. Afterwards the targets hold what --help shows, rounded.
+  // Checks that the values which the targets held when they were added are allowed:
+  // INVALID_ARGUMENT, as for the command line. Afterwards the targets hold the rounded values that
+  // --help shows.
   absl::Status CheckDefaults();
 
   std::string Help() const;
-  // Each option's name and what its target held when it was added, as --help shows it: rounded.
+  // Each option's name and default, rounded as --help shows it.
   std::vector<std::pair<std::string, std::string>> Values() const;
 
  private:
@@ -96,7 +97,7 @@ class OptionTable {
   const Row* Find(absl::string_view name) const;
   // "; did you mean <prefix>batch_size?", or where to look.
   std::string Advice(const std::string& name, absl::string_view prefix) const;
-  // Reads the option at `*next` and its value; moves on behind them.
+  // Reads the option at `*next` and its value, and moves `*next` behind them.
   absl::StatusOr<Given> TakeArgument(const std::vector<std::string>& arguments, size_t* next);
   absl::Status ReadFile(const std::string& path);
   static absl::Status Store(const Given& given);

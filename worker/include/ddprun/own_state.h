@@ -12,13 +12,13 @@
 
 namespace ddprun {
 
-// What a program keeps between the steps of a Session, by reference: a number, a text, numbers, a
-// tensor, or a CheckpointedState. Made where Session::Add is called:
+// A reference to a state that a program keeps between the steps of a Session: a number, a text, a
+// list of numbers, a tensor, or a CheckpointedState. Made implicitly for Session::Add:
 //
 //   int64_t patience = 3;
 //   session.Add("patience", patience);
 //
-// Requires: what it refers to outlives the Session.
+// Requires: the state outlives the Session.
 class OwnState {
  public:
   OwnState(CheckpointedState& state);  // NOLINT(google-explicit-constructor)

@@ -8,18 +8,18 @@
 #include <unordered_set>
 #include <vector>
 
-// The parameters and buffers of a module, each once, as Python's named_parameters() has them. One
-// that is registered in two places (a GPT's `wte.weight` and `lm_head.weight`), or is in a module
-// that is, LibTorch's own named_parameters() and parameters() list twice: an optimizer of that list
-// would step it twice.
+// The parameters and buffers of a module, each once, as Python's named_parameters() has them.
+// LibTorch's named_parameters() and parameters() list a tensor twice if it, or its module, is
+// registered in two places (a GPT's `wte.weight` and `lm_head.weight`), and an optimizer of that
+// list would step it twice.
 //
 //   ddprun::FusedAdamW optimizer(ddprun::Parameters(*model), torch::optim::AdamWOptions(3e-4));
 //
-// All that ddprun does with a module goes by these lists. Threads: one.
+// ddprun uses these lists wherever it goes through a module. Threads: one.
 namespace ddprun {
 
 struct NamedTensor {
-  std::string name;  // the first one that it is registered under
+  std::string name;  // the first one under which the tensor is registered
   torch::Tensor tensor;
 };
 
@@ -33,7 +33,7 @@ inline std::vector<torch::Tensor> DistinctTensors(const std::vector<torch::Tenso
   return distinct;
 }
 
-// The same of what LibTorch lists with names.
+// The named tensors of `list`, each once, under its first name.
 template <typename OrderedDict>
 std::vector<NamedTensor> DistinctNamedTensors(const OrderedDict& list) {
   std::unordered_set<const void*> seen;

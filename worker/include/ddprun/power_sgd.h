@@ -14,32 +14,34 @@ namespace ddprun {
 
 // The names and, but for the epsilon, the defaults of PyTorch's PowerSGDState.
 struct PowerSgdOptions {
-  // Rank of the matrices that stand for a gradient, from 1: the higher, the truer and the larger.
+  // Rank of the matrices that approximate a gradient, from 1. A higher one is more exact and sends
+  // more bytes.
   int64_t matrix_approximation_rank = 1;
   // Steps of plain averaging at the beginning, where gradients change the most; at least 2, as
   // buckets are cut anew after the first.
   int64_t start_step = 1000;
   // A parameter of n x m is compressed when (n + m) * rank * this < n * m; at least 0.
   double min_compression_rate = 2;
-  // What compression lost is added to the next step's gradient. Without it training may not
+  // The error of the compression is added to the next step's gradient. Without it training may not
   // converge.
   bool error_feedback = true;
   // Starts each step from the last one's matrices instead of random ones.
   bool warm_start = true;
   // Added to the length of a column before dividing by it, for gradients with columns of zeros.
   double orthogonalization_epsilon = 1e-8;
-  // Of the first random matrices; the same on every rank.
+  // The seed of the first random matrices; the same on every rank.
   uint64_t seed = 0;
 };
 
-// Gradients as products of two thin matrices: a fraction of the bytes, for slow networks.
-// Convergence is not that of plain averaging; start with rank 1 and double it until it is.
+// Sends gradients as products of two thin matrices: a fraction of the bytes, for slow networks.
+// Training may converge worse than with plain averaging; start with rank 1, and double the rank
+// until it doesn't.
 // Source: Vogels, Karimireddy, Jaggi: PowerSGD, NeurIPS 2019 (arXiv:1905.13727), and torch 2.11's
-// powerSGD_hook; other than there, random numbers are ATen's, and parameters that aren't compressed
-// carry no error.
-// Add it to a Checkpointer, beside DistributedDataParallel::buckets(), to go on bit by bit after a
-// restart; otherwise, and on another number of
-// ranks (each has errors of its own), it begins with start_step plain steps again.
+// powerSGD_hook. Differences: random numbers are ATen's, and parameters that aren't compressed have
+// no error that is carried over.
+// Add it to a Checkpointer, beside DistributedDataParallel::buckets(), to resume bit by bit after a
+// restart. Otherwise, and on another number of ranks (each rank has errors of its own), it begins
+// with start_step plain steps again.
 // Threads: that of one DistributedDataParallel; saving and restoring between its steps.
 class PowerSgd : public CommunicationHook, public CheckpointedState {
  public:
@@ -54,7 +56,7 @@ class PowerSgd : public CommunicationHook, public CheckpointedState {
   absl::Status RestoreState(const Tensors& state) override;
   bool differs_by_rank() const override { return true; }
 
-  // Share of the values that went over the network since compression began, above 0; 1 before.
+  // The share of the values that was sent since compression began, above 0; 1 before.
   // Threads: any.
   double sent_share() const;
 

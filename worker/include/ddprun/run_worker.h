@@ -7,15 +7,15 @@
 
 namespace ddprun {
 
-// The body of a worker's main(): runs `body` and answers the exit code, 0 or 1.
+// The body of a worker's main(): runs `body` and returns the exit code, 0 or 1.
 //
-// An error, returned or thrown, goes to stderr as one line and, with its stack as far as LibTorch
-// recorded one, to the file TORCHELASTIC_ERROR_FILE names, as Python's @record writes it. Errors
-// that a peer caused begin with "PeerError: "; the launcher ranks them below real causes. They have
-// the words of the rank that failed first, if it could tell them (a killed one can't).
-// Exceptions that LibTorch throws on threads of its own, which end the process, are reported too.
+// An error, returned or thrown, is printed to stderr as one line and, with its stack if LibTorch
+// recorded one, written to the file that TORCHELASTIC_ERROR_FILE names, in the format of Python's
+// @record. Errors that a peer caused begin with "PeerError: ", have the error text of the rank that
+// failed first, if that rank could send it (a killed one can't), and rank below real causes in the
+// launcher. Exceptions of LibTorch's own threads, which end the process, are reported too.
 //
-// Also sets LibTorch's log up (TORCH_CPP_LOG_LEVEL) and ddprun's (LOGLEVEL).
+// Also sets up the logs of LibTorch (TORCH_CPP_LOG_LEVEL) and ddprun (LOGLEVEL).
 int RunWorker(int argc, char** argv, const std::function<absl::Status(int, char**)>& body);
 
 }  // namespace ddprun

@@ -35,8 +35,8 @@
 //     });
 //   }
 //
-// How it trains is said by TrainingOptions, whose defaults the program sets and the command line
-// overrides: --zero_stage 2, --mixed_precision bf16, --max_grad_norm 1, --output_dir out.
+// TrainingOptions say how to train. The program sets their defaults, and the command line overrides
+// them: --zero_stage 2, --mixed_precision bf16, --max_grad_norm 1, --output_dir out.
 //
 // Errors at this level are exceptions: StatusError, beside what LibTorch throws (docs/decisions,
 // 79). The parts that a Session is made of stay usable without it, and answer absl::Status.
@@ -46,45 +46,43 @@ class ExponentialMovingAverage;
 
 // One training of one model on all workers.
 //
-// Each sample is learned from exactly once an epoch, whatever happens: an ElasticSampler deals them
-// (docs/DATA.md), its place is committed with each step and saved with the model, also for another
-// number of workers. An epoch's last step has what is left; a rank without any gets uncounted ones.
+// Each sample is learned from exactly once an epoch, whatever happens (docs/DATA.md): the place in
+// the data is committed with each step and saved with the model, for any number of workers. An
+// epoch's last step has the rest of the samples; ranks without any get samples that don't count.
 //
 // By default on CPUs, and with --in_process_restart anywhere, a worker that lives goes on in its
-// process when another one fails, or nodes come and go: the step that was under way is done again
-// by all, new workers too, from the state of the rank that had come furthest (with ZeRO: of which
-// all shares have copies, a step less at most; where more were lost than there are copies, from the
-// newest whole checkpoint). With --healing beside a new worker may get it in its first step: its
-// model then has it when Step() returns. The program notices nothing but a batch that comes again,
-// and a Step() that returns false; what it keeps between steps it Add()s. An error of a collective
-// of its own (SumOverRanks outside of an evaluation) ends the process.
+// process when another one fails, or nodes come and go. All workers, new ones too, do the step that
+// was under way again, from the state of the rank that had come furthest; with ZeRO from the newest
+// state that has copies of all shares, at most one step older, or, if more workers were lost than
+// there are copies, from the newest whole checkpoint. With --healing beside a new worker's model
+// may have the state only when its first Step() returns. The program notices only a batch that
+// comes again and a Step() that returns false; it Add()s what it keeps between steps. An error of a
+// collective of its own (SumOverRanks outside of an evaluation) ends the process.
 //
-// On as many workers all of this, and a resume, ends with the bits of a run to which nothing
-// happened; what is excepted, and what it takes, is in docs/CPP.md, "The same bits". So torch's
-// random generators are set at the beginning of each step, from the seed, the step and the rank.
+// With the same number of workers, faults and resumes don't change a bit of the result;
+// docs/CPP.md, "The same bits", has the exceptions. For this, torch's random generators are set at
+// the beginning of each step, from the seed, the step and the rank.
 //
 // Errors: all methods throw StatusError. FAILED_PRECONDITION — called out of order; the text says
 // what is missing. DATA_LOSS — checkpoints are damaged (see Prepare), or, from the loop, a share of
-// the state is gone with its worker and no checkpoint has it. Else those of the parts that do the
-// work. Collectives, called by all ranks in the same order: the constructor, Prepare, the loop over
-// Batches, Backward, Step, Save, SumOverRanks.
-// Threads: one.
+// the state is gone with its worker and no checkpoint has it. Others: those of the runtime's parts.
+// Collectives, called by all ranks in the same order: the constructor, Prepare, the loop over
+// Batches, Backward, Step, Save, SumOverRanks. Threads: one.
 class Session {
  public:
-  // Meets the other workers; torch's generator then holds the seed, so that all make one model.
-  // One at a time; any number one after the other (RunSessions). Errors: INVALID_ARGUMENT — options
-  // that don't fit together; an earlier Session has the folder of checkpoints. Context's.
+  // Meets the other workers, and seeds torch's generator, so that all ranks make the same model.
+  // One at a time in a process; for several see RunSessions. Errors: INVALID_ARGUMENT — options
+  // that don't fit together; an earlier Session has the folder of checkpoints. Context::Create's.
   explicit Session(SessionOptions options);
   ~Session();
   Session(const Session&) = delete;
   Session& operator=(const Session&) = delete;
 
   // Makes everything that training needs, and goes on from the newest checkpoint, if there is one.
-  // Parameters in none of `groups` are trained by the options alone. Once in a session.
-  // Errors: INVALID_ARGUMENT — there are no samples, options that don't fit together or to
-  // the model. FAILED_PRECONDITION — a checkpoint of another model or optimizer. DATA_LOSS — there
-  // are checkpoints, and none is whole (older ones are tried): the text names the newest, says what
-  // is wrong with it, and what to delete to begin anew. NOT_FOUND — what --resume_from names.
+  // Parameters in none of `groups` are trained as the options say. Once in a session.
+  // Errors: INVALID_ARGUMENT — no samples; options that don't fit together or to the model.
+  // FAILED_PRECONDITION — a checkpoint of another model or optimizer. DATA_LOSS — no checkpoint is
+  // whole: the text names the newest, and what to delete to begin anew. NOT_FOUND — --resume_from.
   template <typename Module>
   SessionModelOf<Module> Prepare(const Module& module, const OptimizerKind& optimizer, Dataset data,
                                  std::vector<ParameterGroup> groups = {}) {
@@ -94,11 +92,11 @@ class Session {
     return model;
   }
 
-  // For a training of several modules, as of a GAN: each has an optimizer of its own, is averaged
-  // over the workers and stepped for itself; all are one checkpoint, in which "critic." is before
-  // the names of what was added as "critic". Without a zero_stage, power_sgd and new workers that
-  // are healed beside a step; a step copies all parameters and states before the first optimizer
-  // steps, where a worker's loss can be survived.
+  // For a training of several modules, as of a GAN: each module has an optimizer and a step of its
+  // own. All are in one checkpoint, where the names of a module that was added as "critic" have the
+  // prefix "critic.". Not with a zero_stage, power_sgd or --healing beside. If this process can
+  // survive the loss of a worker, each step copies all parameters and states before the first
+  // optimizer steps.
   template <typename Module>
   SessionModelOf<Module> Add(const std::string& name, const Module& module,
                              const OptimizerKind& optimizer,
@@ -108,41 +106,42 @@ class Session {
     return SessionModelOf<Module>(*this, pointer, part);
   }
 
-  // What the program keeps between steps (ddprun/own_state.h), the same on all ranks: saved and
-  // restored with the model, given to new workers, and put back where a step is done again. Before
-  // Prepare. Checkpoints are then saved when the loop asks for the next batch.
+  // Adds a state that the program keeps between steps (ddprun/own_state.h), the same on all ranks:
+  // it is saved and restored with the model, given to new workers, and put back if a step is done
+  // again. Before Prepare. Checkpoints are then saved when the loop asks for the next batch.
   void Add(const std::string& name, const OwnState& state);
-  void Prepare(Dataset data);  // what was added
+  void Prepare(Dataset data);  // the added modules
 
-  // In place of the options' schedule: the rate of a step, from 0 (at the present number of
-  // workers), times each group's factor. Before the loop; on all ranks alike.
+  // Sets the rate of each step, from 0, at the present number of workers, in place of the options'
+  // schedule. A group's rate is multiplied by its factor. Before the loop; on all ranks alike.
   void LearningRateWith(std::function<double(int64_t step)> rate);
 
-  // One more evaluation; each needs a name of its own. Before the loop.
+  // Adds an evaluation, under a name of its own. Before the loop.
   void EvaluateWith(Evaluation evaluation);
 
   // The batches of this rank that are still to be trained on, on the context's device: one for each
-  // backward pass. Between two of them the session saves, evaluates and reports; before the loop
-  // ends it saves the last state, also when it ends early because all ranks were told to stop.
-  // From a batch to its Backward everything runs under the options' mixed precision.
-  // Leave the loop only after a Step(); what came after the newest checkpoint isn't saved then.
+  // backward pass. Between two batches the session saves, evaluates and reports. Before the loop
+  // ends it saves the last state, also if the launcher has asked all ranks to stop early.
+  // From a batch to its Backward everything runs under the options' mixed precision. Break out of
+  // the loop only after a Step(); steps after the newest checkpoint aren't saved then.
   class BatchRange;
   BatchRange Batches();
 
   // The backward pass of a batch: `loss` is one number, made from what the model returned.
-  // Gradients of several batches add up as --gradient_accumulation_steps says, are averaged over
-  // all ranks in the last one, and scaled for fp16.
+  // Gradients of several batches add up as --gradient_accumulation_steps says, and are averaged
+  // over all ranks in the last of them. For fp16 they are scaled.
   void Backward(const torch::Tensor& loss);
 
-  // The end of a batch. In the last one of a step the optimizer steps: gradients are clipped as
-  // --max_grad_norm says, and a checkpoint is saved when it is due, beside training: what fails
-  // there ends training at the next one.
-  // Returns whether the optimizer stepped: not between accumulated batches, nor when fp16 left an
-  // overflow out, nor when the step is known to be done again.
+  // Ends a batch. At the end of the last batch of a step, gradients are clipped as --max_grad_norm
+  // says, the optimizer steps, and a checkpoint is saved if it is due. Saving goes on beside
+  // training; an error of it ends training at the next checkpoint.
+  // Returns whether the optimizer stepped: not between accumulated batches, nor if gradients
+  // overflowed in fp16, nor if the step will be done again.
   bool Step();
 
-  // Of several modules: the backward pass of one's loss, for its parameters alone, and the step of
-  // its optimizer. Step() ends the batch, and steps what has gradients left. Losses shown are sums.
+  // With several modules: the backward pass of one module's loss, for its parameters alone, and the
+  // step of its optimizer. Step() then ends the batch, and steps the modules that still have
+  // gradients. The losses shown are sums.
   template <typename Impl>
   void Backward(const torch::Tensor& loss, const SessionModel<Impl>& of) {
     BackwardOf(of.part(), loss);
@@ -152,15 +151,15 @@ class Session {
     return StepOf(of.part());
   }
 
-  // In place of both, for an optimizer that asks for the loss several times a step (LBFGS): `loss`
-  // answers that of a batch, which may be another than the loop's.
+  // In place of Backward() and Step(), for an optimizer that asks for the loss several times a step
+  // (LBFGS): `loss` returns the loss of the given batch, which may be another than the loop's.
   bool Step(const std::function<torch::Tensor(const Batch& batch)>& loss);
 
-  // Ends the loop after this step: an early stop. On all ranks alike, in the loop or an evaluation.
+  // Stops early, after this step. On all ranks alike, in the loop or an evaluation.
   void StopTraining();
 
-  // Saves a checkpoint now, where the options keep any, and waits until it is written. With
-  // --in_process_restart it is given up when another worker fails meanwhile.
+  // Saves a checkpoint now, if the options keep any, and waits until it is written. With
+  // --in_process_restart the save is given up if another worker fails meanwhile.
   void Save();
 
   Context& context();
@@ -169,8 +168,8 @@ class Session {
   // Optimizer steps and epochs done, those of earlier starts included.
   int64_t step() const;
   int64_t epoch() const;
-  bool stopped() const;  // the loop ended because all ranks were told to stop
-  // After Prepare. Step() steps it; who does so besides gets FAILED_PRECONDITION.
+  bool stopped() const;  // the loop ended because the launcher asked all ranks to stop
+  // After Prepare. Only Step() may step it: a step of the program's own is FAILED_PRECONDITION.
   torch::optim::Optimizer& optimizer();
   ExponentialMovingAverage* average();  // after Prepare; null without --ema_decay
   Metrics& metrics();                   // after Prepare
@@ -200,9 +199,10 @@ class Session {
                    const OptimizerKind& optimizer, std::vector<ParameterGroup> groups);
   void BackwardOf(size_t part, const torch::Tensor& loss);
   bool StepOf(size_t part);
-  // Whether it is one of training; through `ddp`, where that isn't null.
+  // Returns whether this is a forward pass of training. Sets `ddp`, through which it must go unless
+  // that is null.
   bool BeginForward(size_t part, DistributedDataParallel** ddp);
-  // Throws what was thrown, unless the step will be done again: then its results don't count.
+  // Rethrows the current exception, unless the step will be done again: its results don't count.
   void OnForwardError();
   // The next batch; null: training is over.
   const Batch* Advance();

@@ -11,9 +11,9 @@ namespace ddprun {
 
 class Session;
 
-// A module as the Session trains it: call it where the module would be called, with what its
-// forward() takes. Inside a batch that goes through DistributedDataParallel; outside, as in an
-// evaluation, it is a plain call. The forward() returns a tensor or a vector of tensors.
+// A module as the Session trains it: call it instead of the module, with the arguments of the
+// module's forward(), which returns a tensor or a vector of tensors. Inside a batch the call goes
+// through DistributedDataParallel; outside, as in an evaluation, it is a plain call.
 template <typename Impl>
 class SessionModel {
  public:
@@ -33,7 +33,7 @@ class SessionModel {
   size_t part_;
 };
 
-// Of a module in its holder (TORCH_MODULE), or by its pointer.
+// The pointer to a module that is in its holder (TORCH_MODULE), or is given by its pointer.
 template <typename Impl>
 std::shared_ptr<Impl> PointerTo(const torch::nn::ModuleHolder<Impl>& module) {
   return module.ptr();

@@ -10,16 +10,16 @@
 namespace ddprun {
 
 struct SessionOptions {
-  std::string name = "training";  // of the program, for people
+  std::string name = "training";  // the program's name, for people
   TrainingOptions training = {};
-  // For RunSession: what --help begins with, and which options it has.
+  // For RunSession: the beginning of --help, and the options that only some programs use.
   std::string introduction = "";
   UsedOptions uses = {};
-  // Adds the program's own; null = none.
+  // Adds the program's own options; null = none.
   std::function<void(OptionTable& table)> add_options = nullptr;
 
-  // For one of several Sessions of a process: these options with a folder of its own, `part` under
-  // output_dir and checkpoint_dir, and "NAME PART" as its name.
+  // The options of one of several Sessions of a process: with a folder of its own, `part` under
+  // output_dir and checkpoint_dir, and the name "NAME PART".
   SessionOptions Part(const std::string& part) const;
 };
 

@@ -8,17 +8,17 @@ namespace ddprun {
 
 class Context;
 
-// What a run is, for the people who look at its log. Counts that are 0 are unknown and left out.
+// Describes a run for people who read its log. Counts that are 0 are unknown and left out.
 struct RunFacts {
   std::string program = {};    // "char_gpt"
   std::string precision = {};  // "fp32"
   int64_t batch_size = 1;      // samples of one rank in one backward pass
   int64_t gradient_accumulation_steps = 1;
-  // Samples of one step, where they stay at another number of processes; 0 = what the two above and
-  // the processes come to.
+  // Samples of one step, if they don't depend on the number of processes; 0 = batch_size *
+  // gradient_accumulation_steps * processes.
   int64_t global_batch = 0;
   int64_t dataset_samples = 0;
-  // 0 = StepsPerEpoch's; more where an epoch's last step has what is left, as a Session's.
+  // 0 = as StepsPerEpoch; a Session has one more if the last step of an epoch has fewer samples.
   int64_t steps_per_epoch = 0;
   int64_t epochs = 0;
   int64_t total_steps = 0;  // 0 = those of all epochs
@@ -33,8 +33,8 @@ struct RunFacts {
 // Samples of all ranks in one optimizer step.
 int64_t GlobalBatch(int64_t batch_size, int64_t gradient_accumulation_steps, int64_t processes);
 
-// Optimizer steps of one epoch that get a whole global batch: what is left over is left out, as
-// with DataLoader(drop_last=True). 29,500 samples at batch 4 on 1, 2, 4 and 8 processes: 7375,
+// The number of optimizer steps of one epoch that get a whole global batch: the rest is left out,
+// as with DataLoader(drop_last=True). 29,500 samples at batch 4 on 1, 2, 4 and 8 processes: 7375,
 // 3687, 1843 and 921. Requires: global_batch > 0.
 int64_t StepsPerEpoch(int64_t dataset_samples, int64_t global_batch);
 

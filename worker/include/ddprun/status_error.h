@@ -10,9 +10,9 @@
 
 namespace ddprun {
 
-// How a Session, and a program over it, reports errors: it throws this, with the status that a part
-// of the runtime answered. RunSession and RunWorker write the status into the error file as if it
-// had been returned. Everything below a Session answers absl::Status and throws nothing of its own.
+// The exception by which a Session, and a program over it, reports an error: the status that a part
+// of the runtime returned. RunSession and RunWorker write the status into the error file as if it
+// had been returned. Everything below a Session returns absl::Status and throws nothing of its own.
 class StatusError : public std::exception {
  public:
   // Requires: !status.ok().
@@ -27,7 +27,7 @@ class StatusError : public std::exception {
   std::string text_;
 };
 
-// For the parts of the runtime that answer a status, inside a program that throws:
+// Throws a StatusError unless the status is OK; for programs over a Session:
 //
 //   ddprun::OrThrow(ddprun::LoadWeights(*model, "model.safetensors"));
 void OrThrow(const absl::Status& status);

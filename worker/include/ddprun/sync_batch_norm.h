@@ -21,16 +21,16 @@ struct SyncBatchNormOptions {
   bool track_running_stats = true;       // for evaluation; false: batches' own statistics there too
 };
 
-// Batch normalisation over the batches of all ranks together: for small batches a rank, where each
-// rank's own statistics would be too noisy. On CPUs too, where torch's does not run.
+// Batch normalization over the batches of all ranks together, for small batches, where the
+// statistics of a single rank would be too noisy. Unlike torch's it also runs on CPUs.
 //
-// In training its forward and backward pass are collectives: every rank runs it as often, with any
-// number of samples, none included. The result is that of BatchNorm on the joined batch. In
-// evaluation, and in a world of one, it is BatchNorm. Not inside Join, whose ranks without inputs
-// run no modules.
+// In training, its forward and backward pass are collectives: every rank must run it the same
+// number of times, with any number of samples, even 0. The result is that of BatchNorm on the
+// joined batch. In evaluation, and in a world of one, it is BatchNorm. Not inside Join, where ranks
+// without inputs run no modules.
 //
-// There is no convert_sync_batchnorm: a C++ module holds its children by their types. Name it where
-// the model is written.
+// There is no convert_sync_batchnorm, because a C++ module holds its children by their types. Use
+// SyncBatchNorm in the model's definition.
 class SyncBatchNormImpl : public torch::nn::Cloneable<SyncBatchNormImpl> {
  public:
   // Params: features: channels, from 1. Requires: the context outlives the module's last use.

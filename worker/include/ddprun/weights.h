@@ -14,18 +14,19 @@
 //   ddprun::LoadWeights(*model, "model.safetensors");    safetensors.torch.save_model(model, path)
 //   ddprun::SaveWeights(*model, "model.safetensors");    safetensors.torch.load_model(model, path)
 //
-// No collective: load on every rank, or on rank 0 before DistributedDataParallel::Create or
-// ZeroOptimizer::Create, which copy rank 0's to all. (After ZeroOptimizer::Create on every rank,
-// and then its ParametersChanged(). With ZeRO-3 that is a collective, and one saves while all ranks
-// hold a ZeroOptimizer::WholeParameters.) To go on with a training, use a Checkpointer. Threads:
-// one.
+// No collectives: load on every rank, or on rank 0 before DistributedDataParallel::Create or
+// ZeroOptimizer::Create, which copy rank 0's values to all. After ZeroOptimizer::Create load on
+// every rank and call its ParametersChanged(). With ZeRO-3 loading is a collective, and a rank can
+// save only while all ranks hold a ZeroOptimizer::WholeParameters. To resume a training, use a
+// Checkpointer. Threads: one.
 namespace ddprun {
 
 struct LoadWeightsOptions {
-  // As load_state_dict(strict=True): a tensor that only module or file has is an error.
+  // As load_state_dict(strict=True): a tensor that only the module or only the file has is an
+  // error.
   bool strict = true;
-  // Before each of the module's names in the file; what is in the file under other names is then
-  // nobody's. "model." reads a checkpoint of a Checkpointer.
+  // The prefix of the module's names in the file; other names in the file are ignored. "model."
+  // reads a checkpoint of a Checkpointer.
   std::string prefix = {};
 };
 
@@ -35,18 +36,18 @@ struct LoadedWeights {
 };
 
 // Fills the module from a file that Python, SaveWeights or a Checkpointer wrote, or torch::save of
-// a module, torch.jit.save, or torch.save of a state_dict. Types may differ, values are converted
-// as load_state_dict does. What has several names (tied parameters) may have any of them in the
-// file. Returns: what is missing and unexpected, both empty when strict. Errors: those of reading,
-// with the path. DATA_LOSS — no safetensors file, or a damaged one (where it has a checksum of
-// ddprun's, any byte is noticed). FAILED_PRECONDITION — another zip of torch.save's; the text has
-// the command that converts it. The same — other names or shapes; the text has the first. After an
+// a module, torch.jit.save, or torch.save of a state_dict. If types differ, values are converted as
+// by load_state_dict. A tensor with several names (tied parameters) may have any of them in the
+// file. Returns the missing and unexpected names, both empty with `strict`. Errors: those of
+// reading, with the path. DATA_LOSS — no safetensors file, or a damaged one (a file with ddprun's
+// checksum is checked byte for byte). FAILED_PRECONDITION — another zip of torch.save's; the text
+// has the command that converts it. Or other names or shapes; the text has the first one. After an
 // error nothing was changed.
 absl::StatusOr<LoadedWeights> LoadWeights(torch::nn::Module& module, const std::string& path,
                                           const LoadWeightsOptions& options = {});
 
-// Writes the module to a new file, which then takes the place of `path`. What has several names is
-// stored under the first; the metadata name the others, as save_model's do.
+// Writes the module to a new file, which then takes the place of `path`. A tensor with several
+// names is stored under the first; the metadata has the others, as with save_model.
 // Errors: those of the file system, with the path. UNIMPLEMENTED — a type that safetensors don't
 // have. FAILED_PRECONDITION — parameters are shared out (ZeRO-3).
 absl::Status SaveWeights(const torch::nn::Module& module, const std::string& path);

@@ -29,15 +29,15 @@ struct ZeroOptions {
   // averages the gradients. 2: gradients are shared out too; the module is not wrapped. 3:
   // parameters are, too: a rank has the whole of a bucket only while operators use it.
   int stage = 1;
-  // Size of the buckets in MiB that parameters (and, in stage 2, gradients) go around in; above 0.
-  // The first one has at most 1, so that it leaves early. Stage 3: a bucket has as many whole
-  // modules as fit, of a module that doesn't fit each child, and a module without children alone.
+  // Size in MiB, above 0, of the buckets in which parameters (in stage 2 gradients, too) are sent.
+  // The first bucket has at most 1, so that it leaves early. Stage 3: a bucket has as many whole
+  // modules as fit; a larger module is divided into its children, or has a bucket alone.
   double bucket_cap_mb = 25;
-  // State and update are the CPU's: a GPU then holds parameters (stage 3: those that are gathered),
-  // and gradients on their way.
+  // State and update are on the CPU: a GPU then holds parameters (stage 3: those that are
+  // gathered), and gradients on their way.
   bool offload_to_cpu = false;
-  // Stage 2: some parameters get no gradient in some steps. One small all-reduce a step. Not in
-  // stage 3, whose ranks use all parameters in one order.
+  // Stage 2: some parameters get no gradient in some steps. Costs one small all-reduce a step. Not
+  // in stage 3, where ranks use all parameters in one order.
   bool find_unused_parameters = false;
   // Stages 2 and 3: rank 0's buffers (BatchNorm's statistics) go to all ranks in each step.
   bool broadcast_buffers = true;
@@ -64,27 +64,32 @@ struct ZeroMemory {
   std::string ToText() const;
 };
 
-// Of the last step.
+// Figures of the last step.
 struct ZeroStatistics {
   std::vector<int64_t> bucket_bytes;
   // Stages 2 and 3: buckets of the current backward pass that have left. All = it is complete.
   int64_t buckets_sent = 0;
-  // Stage 3: how often a bucket was gathered, and how often that was begun before it was needed.
+  // Stage 3: how many gathers there were, and how many were begun before a bucket was needed.
   int64_t buckets_gathered = 0;
   int64_t buckets_prefetched = 0;
   absl::Duration reduction;  // from the first bucket's start to the last one's end
-  absl::Duration waiting;    // of that, after the backward pass: the rest was overlapped
+  absl::Duration waiting;    // the part of it after the backward pass; the rest was overlapped
   absl::Duration update;
-  absl::Duration gathering;  // of the updated parameters; stage 3: none, that is the passes'
+  absl::Duration gathering;  // of the updated parameters; stage 3: 0, the passes gather them
 };
 
 // Tensors by name; see ConsolidatedState and ShardedState.
 using ZeroState = std::map<std::string, torch::Tensor>;
 
-// An optimizer of which each of W ranks holds a W-th: after the backward pass a rank updates its
-// share of the parameters and sends it to the others. Results are those of the plain optimizer, to
-// rounding; memory is, of Adam's 8 bytes a float parameter, 8/W, and in stage 2 of the gradients'
-// 4, 4/W; in stage 3 of the parameters' 4, 4/W as well.
+// An optimizer that is divided among the ranks: after the backward pass each rank updates its share
+// of the parameters and sends it to the others. Results are those of the plain optimizer, to
+// rounding. Bytes a float parameter on each of W ranks, with Adam:
+//
+//   stage   state   gradient   parameter
+//   none    8       4          4
+//   1       8/W     4          4
+//   2       8/W     4/W        4
+//   3       8/W     4/W        4/W
 //
 //   auto zero = *ddprun::ZeroOptimizer::Create(model.ptr(), context,
 //                                              torch::optim::AdamWOptions(3e-4), {.stage = 2});
@@ -95,30 +100,30 @@ using ZeroState = std::map<std::string, torch::Tensor>;
 //     DDPRUN_RETURN_IF_ERROR(zero->Step());
 //   }
 //
-// Stage 2 sends a bucket of gradients off as soon as its last one is there, while the backward pass
-// goes on; after it a parameter's grad() is undefined, and what remains is the average for the own
-// share. As in DistributedDataParallel, the module's order decides what goes together, last first.
-// Gradients of several backward passes add up until ZeroGrad: in the shares, or, inside NoSync, on
-// each rank.
+// Stage 2 sends a bucket of gradients as soon as its last gradient exists, while the backward pass
+// goes on. After the pass a parameter's grad() is undefined; a rank keeps the averages for its
+// share. As in DistributedDataParallel, buckets follow the module's order from the last parameter
+// to the first. Gradients of several backward passes add up until ZeroGrad: in the shares, or,
+// inside NoSync, on each rank.
 //
-// Stage 3 gathers a bucket of parameters when an operator is called that uses one of them, in
-// forward and in backward pass, also when it is called by an evaluation, and frees it when another
-// bucket is needed; the one that comes next is begun ahead. The program needn't do anything, but
-// that is a collective: all ranks call their operators on parameters in the same order, so that
-// none looks at a parameter alone, except while it holds WholeParameters. Parameters that aren't
-// trained, and buffers, are whole on each rank. Nothing may use a parameter's data_ptr().
+// Stage 3 gathers a bucket of parameters when an operator uses one of them, in a forward pass, a
+// backward pass or an evaluation, and frees it when another bucket is needed; the gather of the
+// next bucket is begun ahead. The program needn't do anything, but a use is a collective: all ranks
+// must call their operators on parameters in the same order, and no rank may use a parameter alone,
+// except while it holds WholeParameters. Parameters that aren't trained, and buffers, are whole on
+// each rank. Nothing may use a parameter's data_ptr().
 //
 // As a torch::optim::Optimizer it works with GradScaler, SetLearningRate and Checkpointer; its
 // param_groups() hold, in place of each parameter, this rank's share of it as a vector.
-// The module's parameters become views into buckets: pointers to their data end.
+// The module's parameters become views into buckets: earlier pointers to their data are invalid.
 // Not inside DistributedDataParallel::Join: ranks without inputs take no steps.
 // Threads: one. Requires: the context outlives it; the same module and options on every rank.
 // Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models
 // (SC 2020), stages "P_os", "P_os+g" and "P_os+g+p"; Ren et al., ZeRO-Offload (2021).
 class ZeroOptimizer : public torch::optim::Optimizer {
  public:
-  // Makes the optimizer of a share: any whose update of an element looks at nothing but that
-  // element (Adam, AdamW, SGD, RMSprop, Adagrad).
+  // Makes the optimizer of a share. An element's update may depend on that element alone (Adam,
+  // AdamW, SGD, RMSprop, Adagrad).
   using MakeOptimizer = std::function<std::unique_ptr<torch::optim::Optimizer>(
       std::vector<torch::optim::OptimizerParamGroup> groups)>;
 
@@ -138,12 +143,12 @@ class ZeroOptimizer : public torch::optim::Optimizer {
       ZeroOptions options = {});
   ~ZeroOptimizer() override;
 
-  // Updates the own share and gathers everybody's; a collective. The first one prints the memory:
-  // rank 0 always, the others at LOGLEVEL=INFO.
+  // Updates the own share and gathers the others'; a collective. The first Step prints the memory:
+  // on rank 0 always, on the others at LOGLEVEL=INFO.
   // Errors: of FinishBackward. FAILED_PRECONDITION, in the first one of stage 1, on all ranks: the
   // gradients differ, and no DistributedDataParallel averages them. UNAVAILABLE — a peer is gone.
   absl::Status Step();
-  // The same for those who want a torch::optim::Optimizer; throws.
+  // Step() for code that expects a torch::optim::Optimizer; throws.
   torch::Tensor step(LossClosure closure = nullptr) override;
 
   // Drops all gradients (where DistributedDataParallel holds views into its buckets: zeroes them).
@@ -159,8 +164,8 @@ class ZeroOptimizer : public torch::optim::Optimizer {
   // on all ranks, and so is an error's text.
   absl::StatusOr<double> ClipGradNorm(double max_norm);
 
-  // After the parameters were changed by others than Step: renews offload_to_cpu's copies, and the
-  // masters of bf16 and fp16 parameters (FusedAdamW). In stage 3 needed for these only.
+  // Call it after code other than Step has changed parameters: renews offload_to_cpu's copies, and
+  // the masters of bf16 and fp16 parameters (FusedAdamW). In stage 3 only masters need it.
   void ParametersChanged();
 
   ZeroMemory Memory() const;
@@ -172,19 +177,19 @@ class ZeroOptimizer : public torch::optim::Optimizer {
   // Errors: UNIMPLEMENTED — the state of an optimizer made by MakeOptimizer can't be read.
   // UNAVAILABLE — a peer is gone.
   absl::StatusOr<ZeroState> ConsolidatedState(uint32_t target = 0);
-  // The own share of it, in CPU memory, without communication: "<parameter>.exp_avg@<first
-  // element>" [n]. All ranks' together are the whole.
+  // This rank's share of the state, in CPU memory, without communication:
+  // "<parameter>.exp_avg@<first element>" [n]. The shares of all ranks are the whole state.
   absl::StatusOr<ZeroState> ShardedState() const;
-  // What of `state` belongs to this rank's share; to collect the shards of another world size.
+  // The part of `state` that belongs to this rank's share; to collect shards of another world size.
   ZeroState OwnPart(const ZeroState& state) const;
-  // Takes a whole state, or shards that together hold the own share, saved at any world size, also
-  // that of a plain FusedAdamW or FusedSGD. No communication.
-  // Errors: FAILED_PRECONDITION — parts are missing, or it is of another model or optimizer; the
-  // text says what, and nothing was changed.
+  // Takes a whole state (a plain FusedAdamW's or FusedSGD's, too), or shards that together hold the
+  // own share, saved at any world size. No communication.
+  // Errors: FAILED_PRECONDITION — parts are missing, or the state is of another model or optimizer;
+  // the text says what, and nothing was changed.
   absl::Status RestoreState(const ZeroState& state);
 
-  // While it lives, backward passes add up gradients locally; the first one after it averages them.
-  // Costs a rank the memory of all gradients. In stage 1 use DistributedDataParallel's.
+  // While a NoSync lives, backward passes add up gradients on this rank; the first pass after it
+  // averages them. Takes the memory of all gradients. In stage 1 use DistributedDataParallel's.
   class NoSync {
    public:
     explicit NoSync(ZeroOptimizer& zero);
@@ -197,10 +202,9 @@ class ZeroOptimizer : public torch::optim::Optimizer {
     const bool before_;
   };
 
-  // While it lives, each rank has all parameters, for what one rank does alone, like SaveWeights,
-  // or ranks do in different order. The constructor is a collective, and so is a Step meanwhile.
-  // What is written to parameters must be the same on all ranks. Nothing in stages 1 and 2.
-  // Throws as c10d.
+  // While a WholeParameters lives, each rank has all parameters: for what one rank does alone, like
+  // SaveWeights, or ranks do in different orders. The constructor is a collective, and so is a Step
+  // meanwhile. Ranks must write the same values. No effect in stages 1 and 2. Throws as c10d.
   class WholeParameters {
    public:
     explicit WholeParameters(ZeroOptimizer& zero);
@@ -216,21 +220,23 @@ class ZeroOptimizer : public torch::optim::Optimizer {
   struct Implementation;
   Implementation& implementation() { return *implementation_; }
   const Implementation& implementation() const { return *implementation_; }
-  // Before Context::Rejoin: leaves the generation, with what is under way. After it: shares out
-  // anew what the module has, without any state; parameters of stage 3 have no values until they
-  // get some. A collective. Errors: as Create's; then call it again in the next generation.
+  // Before Context::Rejoin: leaves the generation and gives up the collectives under way.
   void LetGo();
+  // After Context::Rejoin: divides the module's parameters anew, without any state; parameters of
+  // stage 3 have no values until they are restored. A collective. Errors: as Create's; then call it
+  // again in the next generation.
   absl::Status Rejoin(Context& context, bool init_sync);
-  // What GradScaler divides: averaged gradients. Throws as FinishBackward answers.
+  // The averaged gradients, which GradScaler divides. Throws FinishBackward's errors.
   std::vector<torch::Tensor> ReducedGradients();
-  // Whether `state` has something of each parameter in this rank's share, and all of that.
+  // Whether `state` has all of this rank's share of each parameter.
   bool Covers(const ZeroState& state) const;
-  // Whether any rank says so; a collective in stages 2, 3. Throws.
+  // Whether `mine` is true on any rank; a collective in stages 2, 3. Throws.
   bool OnAnyRank(bool mine);
   // Stage 3: the parameters that are shared out, by their names, whole, in CPU memory on rank
   // `target`, nothing on the others; a collective. Nothing in stages 1 and 2.
   absl::StatusOr<ZeroState> SharedOutParameters(uint32_t target) const;
-  // Takes the own share of one of those. False: it isn't one. No communication. Throws.
+  // Takes the own share of such a parameter. Returns false if there is none of that name. No
+  // communication. Throws.
   bool TakeParameter(const std::string& name, const torch::Tensor& whole);
 
  private:

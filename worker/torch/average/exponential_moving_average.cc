@@ -23,16 +23,16 @@ namespace ddprun {
 namespace {
 
 constexpr const char* kField = "average";
-// In a share: there is an average, though this rank may have no piece of it.
+// Marks a share of an average that has begun, because a rank may have no piece of it.
 constexpr const char* kHasBegun = "averaged";
 
-// Null: the optimizer is none.
+// Null: the optimizer isn't a ZeroOptimizer.
 ZeroImplementation* ZeroOf(torch::optim::Optimizer& optimizer) {
   auto* zero = dynamic_cast<ZeroOptimizer*>(&optimizer);
   return zero != nullptr ? &zero->implementation() : nullptr;
 }
 
-// What is averaged where parameters are whole on each rank.
+// The parameters that are averaged if parameters are whole on each rank.
 std::vector<NamedTensor> AveragedParameters(const torch::nn::Module& module) {
   std::vector<NamedTensor> parameters;
   for (NamedTensor& parameter : NamedParameters(module)) {
@@ -41,7 +41,7 @@ std::vector<NamedTensor> AveragedParameters(const torch::nn::Module& module) {
   return parameters;
 }
 
-// A step of 1e-3 of the difference is lost in fewer bits.
+// At least float32: narrower types would round a step of 1e-3 of the difference to nothing.
 torch::ScalarType AverageType(const torch::Tensor& parameter) {
   return parameter.element_size() < 4 ? torch::kFloat : parameter.scalar_type();
 }

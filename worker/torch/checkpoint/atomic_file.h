@@ -10,17 +10,17 @@
 
 namespace ddprun::worker {
 
-// Ends the name of a file that is still being written: "<path>.<pid>.tmp".
+// The suffix of a file that is still being written: "<path>.<pid>.tmp".
 inline constexpr const char* kTemporarySuffix = ".tmp";
 
-// Replaces `path` by the pieces, one after the other. A reader, also one after a crash of the
-// machine, finds the whole new file or none (fsync(2) of the file, rename(2), fsync of the
-// directory). A failed write leaves nothing behind.
+// Writes the pieces, one after the other, to a new file that then replaces `path`. A reader, also
+// one after a crash of the machine, finds the old file or the whole new one (fsync(2) of the file,
+// rename(2), fsync of the directory). A failed write leaves nothing behind.
 // Errors: the errno's code, with the call and the path.
 absl::Status WriteFileAtomically(const std::string& path,
                                  const std::vector<absl::string_view>& pieces);
 
-// Creates the directory and its parents, so that they survive a crash; being there already is fine.
+// Creates the directory and its parents, so that they survive a crash; existing ones are fine.
 absl::Status MakeDirectories(const std::string& path);
 
 // Names in a directory, sorted, without "." and "..". Errors: NOT_FOUND — no such directory.

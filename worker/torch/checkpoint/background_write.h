@@ -12,12 +12,12 @@
 
 namespace ddprun::worker {
 
-// Copies of tensors in CPU memory, as they were at one moment. The memory stays for the next copy:
-// only the first one pays for getting it from the kernel. Threads: one at a time.
+// Copies of tensors in CPU memory, as they were at one moment. The memory is kept for the next
+// copy, because getting it from the kernel takes time. Threads: one at a time.
 class TensorCopies {
  public:
-  // The same names with copies, which the next Take overwrites. Of a GPU's tensors they are in
-  // pinned memory.
+  // Returns copies under the same names, which the next Take overwrites. Copies of a GPU's tensors
+  // are in pinned memory.
   CheckpointTensors Take(const CheckpointTensors& tensors);
 
  private:
@@ -35,14 +35,14 @@ class BackgroundWrite {
 
   // Requires: !is_open().
   void Start(std::function<absl::Status()> write);
-  // Waits for it, or until `stop` is requested: a disk may take longer than who waits has. Returns
-  // whether Finish needn't wait any more.
+  // Waits for the write, or until `stop` is requested, because a disk may take longer than the
+  // caller can wait. Returns whether the write is done, so that Finish won't wait.
   bool Await(const std::stop_token& stop);
-  // Waits for it. OK when there is none.
+  // Waits for the write and returns its result; OK if there is none.
   absl::Status Finish();
-  // Waits for it, where nobody asks how it went: an error is logged.
+  // Waits for the write and logs its error.
   void Abandon();
-  // One was started, and wasn't finished.
+  // Whether a write was started, and Finish or Abandon wasn't called since.
   bool is_open() const { return thread_.joinable(); }
 
  private:

@@ -261,7 +261,7 @@ absl::StatusOr<TensorFile> ToTensorFile(const CheckpointTensors& tensors,
         absl::string_view(static_cast<const char*>(plain.const_data_ptr()), plain.nbytes());
     file.tensors.push_back(std::move(entry));
   }
-  // The widest first, so that each lies at a multiple of its elements' size: see TensorAt.
+  // The widest types first, so that each tensor is at a multiple of its elements' size (TensorAt).
   std::stable_sort(file.tensors.begin(), file.tensors.end(), [](const auto& a, const auto& b) {
     return TensorTypeBytes(a.type) > TensorTypeBytes(b.type);
   });
@@ -270,13 +270,14 @@ absl::StatusOr<TensorFile> ToTensorFile(const CheckpointTensors& tensors,
 
 namespace {
 
-// Its elements are its bytes, in order. Memory of a marked one comes when an operator uses it.
+// Whether the tensor's memory is its elements, in order. A marked tensor has memory only while an
+// operator uses it.
 bool IsPlain(const torch::Tensor& tensor) {
   return tensor.is_cpu() && tensor.is_contiguous() && !tensor.is_conj() && !tensor.is_neg() &&
          !IsMarked(tensor);
 }
 
-// The tensor where it lies, or, where it can't be used there, a copy.
+// A tensor over the entry's bytes, or a copy if they can't be used in place.
 torch::Tensor TensorAt(const TensorEntry& entry, torch::ScalarType type,
                        const std::shared_ptr<const void>& owner) {
   if (entry.bytes.empty()) return torch::empty(entry.shape, type);
@@ -300,7 +301,7 @@ void CopyTensor(const torch::Tensor& from, const torch::Tensor& to) {
     return;
   }
   std::memcpy(to.mutable_data_ptr(), from.const_data_ptr(), from.nbytes());
-  to.unsafeGetTensorImpl()->bump_version();  // what autograd has saved of it is of old, as by copy_
+  to.unsafeGetTensorImpl()->bump_version();  // as copy_ does, so that autograd notices
 }
 
 CheckpointTensors FromTensorFile(const TensorFile& file, const std::shared_ptr<const void>& owner) {

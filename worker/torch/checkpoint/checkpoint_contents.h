@@ -24,40 +24,44 @@ namespace ddprun::worker {
 // extras that differ between ranks.
 using CheckpointTensors = std::map<std::string, torch::Tensor>;
 
-// Starts the names of the module's tensors, of an optimizer's, and of an extra's.
+// The prefixes of names: of the module's tensors, of the averages, of an optimizer's state, of an
+// extra's.
 inline constexpr const char* kModelPrefix = "model.";
 inline constexpr const char* kAveragePrefix = "ema.";
 inline constexpr const char* kOptimizerPrefix = "optimizer.";
 std::string ExtraPrefix(const std::string& state);
 
-// The module's parameters and buffers, by "<prefix><name>"; one of several names by the first.
+// The module's parameters and buffers, by "<prefix><name>"; a tensor with several names by the
+// first.
 CheckpointTensors ModuleTensors(const torch::nn::Module& module, const std::string& prefix);
-// The further names of what has several, each with its first one.
+// The further names of tensors with several, each with the tensor's first name.
 std::map<std::string, std::string> ModuleAliases(const torch::nn::Module& module,
                                                  const std::string& prefix);
-// What is stored, with each of the module's tensors that has several names under its first.
+// Returns `stored` with those of the module's tensors that have several names under their first.
 CheckpointTensors WithFirstNames(const CheckpointTensors& stored, const torch::nn::Module& module,
                                  const std::string& prefix);
 
-// The module's tensors, and the progress. What ZeRO-3 has shared out is without memory.
+// The module's tensors, and the progress. Parameters that ZeRO-3 has shared out have no memory.
 CheckpointTensors CollectTensors(const torch::nn::Module& module, const TrainingProgress& progress);
 
-// Adds an ExponentialMovingAverage's, unless there are none, and what of the module isn't averaged.
+// Adds an ExponentialMovingAverage's tensors, if there are any, and those of the module that aren't
+// averaged.
 void AddAverages(const CheckpointTensors& averages, const torch::nn::Module& module,
                  CheckpointTensors& tensors);
 
-// Takes them back, or begins anew where there are none, and `notifies` of that. Errors: as
+// Restores the averages, or, if there are none, begins anew, and says so if `notifies`. Errors: as
 // ExponentialMovingAverage::Restore's.
 absl::Status ApplyAverages(const CheckpointTensors& stored, bool notifies,
                            ExponentialMovingAverage& average);
 
-// Adds `more`, each name after `prefix`; and the tensors whose names have it, without it.
+// Adds the tensors of `more` to `tensors`, with `prefix` before each name.
 void AddTensors(const std::string& prefix, const CheckpointTensors& more,
                 CheckpointTensors& tensors);
+// The tensors with names that begin with `prefix`, without the prefix.
 CheckpointTensors TensorsWithPrefix(const CheckpointTensors& tensors, const std::string& prefix);
 
-// Puts module and optimizer back, a ZeroOptimizer's from whole tensors or shards, others' from the
-// same; when an error is returned nothing was changed.
+// Restores module and optimizer, from whole tensors or from shards. After an error nothing was
+// changed.
 // Errors: FAILED_PRECONDITION — another model or optimizer; the text names what doesn't fit.
 absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,
                                               torch::nn::Module& module,
@@ -67,23 +71,23 @@ absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,
 torch::Tensor GetGenerators(torch::Device device);
 // Takes a state of GetGenerators. Errors: FAILED_PRECONDITION — of another kind of device.
 absl::Status SetGenerators(torch::Device device, const torch::Tensor& state);
-// Numbers that follow from these alone.
+// Seeds the generators with numbers that depend on the arguments alone.
 void SeedGenerators(torch::Device device, uint64_t seed, int64_t step, uint32_t rank);
-// What a checkpoint has of them for this rank; where it doesn't know it, seeded by step and rank.
+// Restores this rank's generators from a checkpoint, or seeds them by step and rank if it has none.
 absl::Status RestoreGenerators(const CheckpointTensors& tensors, torch::Device device, int64_t step,
                                uint32_t rank);
 
-// to.copy_(from) without a gradient. Of as much as doesn't fit into the processor's caches,
-// memcpy(3) writes past them; copy_ reads each line of what it is about to overwrite before, which
-// takes half as long again.
+// to.copy_(from) without a gradient, by memcpy(3) if it can: large copies then bypass the
+// processor's caches, whereas copy_ first reads each cache line that it overwrites and takes half
+// as long again.
 void CopyTensor(const torch::Tensor& from, const torch::Tensor& to);
 
-// A file that holds the tensors. `kept` owns what the entries point into.
+// A file that holds the tensors. `kept` owns the memory that the entries point into.
 // Errors: UNIMPLEMENTED — a tensor's type has no name in safetensors.
 absl::StatusOr<TensorFile> ToTensorFile(const CheckpointTensors& tensors,
                                         std::vector<torch::Tensor>& kept);
-// The tensors of a file, where its bytes lie, which `owner` keeps for them: read-only. Who keeps
-// one, or changes it, clones it.
+// The tensors of a file, as read-only views of its bytes, which `owner` keeps. Clone a tensor to
+// keep or change it.
 CheckpointTensors FromTensorFile(const TensorFile& file, const std::shared_ptr<const void>& owner);
 
 }  // namespace ddprun::worker

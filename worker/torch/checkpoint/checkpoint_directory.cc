@@ -22,7 +22,7 @@ namespace {
 
 constexpr const char* kPrefix = "checkpoint-";
 constexpr const char* kSuffix = ".safetensors";
-// Of the metadata.
+// Keys of the metadata.
 constexpr const char* kShards = "shard_crc32";
 constexpr const char* kScore = "score";
 
@@ -39,7 +39,7 @@ std::string IdText(const CheckpointId& id) {
   return absl::StrFormat("f%06d-g%06d-s%010d", id.fence, id.generation, id.step);
 }
 
-// Of a checkpoint's name, or a shard's.
+// The id in the name of a checkpoint or a shard.
 std::optional<CheckpointId> IdOfAnyName(absl::string_view name) {
   if (!absl::ConsumePrefix(&name, kPrefix)) return std::nullopt;
   const std::vector<absl::string_view> parts = absl::StrSplit(name.substr(0, name.find('.')), '-');
@@ -59,12 +59,12 @@ bool EndsWithChecksum(absl::string_view name, uint32_t checksum) {
   return absl::EndsWith(name, absl::StrCat("-", ChecksumText(checksum), kSuffix));
 }
 
-// Without a look at the tensors: the metadata of a file that is as long as it should be.
+// The metadata of a file of the right length. Doesn't read the tensors.
 absl::StatusOr<TensorFile> ReadHeaderOf(const std::string& path) {
   DDPRUN_ASSIGN_OR_RETURN(const std::shared_ptr<const MappedFile> mapped, MappedFile::Open(path));
   DDPRUN_ASSIGN_OR_RETURN(TensorFile file,
                           DecodeTensorFile(mapped->bytes(), TensorFileCheck::kLength));
-  file.tensors.clear();  // they point into the mapping
+  file.tensors.clear();  // the entries point into the mapping
   return file;
 }
 
@@ -211,7 +211,7 @@ PrunePlan PlanPruning(const CheckpointId& newest, const std::vector<FoundCheckpo
 void PruneCheckpoints(const std::string& directory, const PrunePlan& plan) {
   absl::StatusOr<std::vector<std::string>> names = ListDirectory(directory);
   if (!names.ok()) return;
-  // A checkpoint before its shards: what a crash leaves of it should look like nothing.
+  // A checkpoint before its shards, so that after a crash no checkpoint lacks shards.
   std::stable_partition(names->begin(), names->end(),
                         [](const std::string& name) { return !IsShardName(name); });
   for (const std::string& name : *names) {

@@ -16,12 +16,12 @@
 
 namespace ddprun::worker {
 
-// What orders the checkpoints of a directory; the greatest is resumed.
+// Identifies a checkpoint and orders those of a directory; the greatest is resumed.
 //
-// `fence` is one more than that of the checkpoint the writer resumed from. So what a cut-off worker
-// of an older generation still writes never counts as newer than what was written after the others
-// had resumed without it, whatever its step; and a new run of the job, whose generations begin at 1
-// again, goes on after the old one.
+// `fence` is one more than that of the checkpoint from which the writer resumed. So a checkpoint
+// that a cut-off worker of an older generation still writes never counts as newer than those that
+// the others have written since they resumed without it, whatever its step. And a new run of the
+// job, in which generations begin at 1 again, continues the order of the old run.
 struct CheckpointId {
   uint64_t fence = 0;
   uint64_t generation = 0;
@@ -35,28 +35,28 @@ struct CheckpointId {
 //
 // "checkpoint-f000001-g000003-s0000000120.safetensors".
 std::string CheckpointName(const CheckpointId& id);
-// Nothing when it's no name of a checkpoint.
+// Returns nullopt if `name` isn't a checkpoint's.
 std::optional<CheckpointId> ParseCheckpointName(const std::string& name);
 
-// A rank's part of a checkpoint, beside it: "checkpoint-…-r00001-of-00004-8f3a1c22.safetensors",
-// the last being its checksum. The checkpoint itself is written when all its shards are there, and
-// lists their checksums: so a shard that another write of the same step left is none of its.
+// The name of a rank's part of a checkpoint: "checkpoint-…-r00001-of-00004-8f3a1c22.safetensors",
+// with its checksum at the end. The checkpoint itself is written after all its shards, and lists
+// their checksums: a shard that another write of the same step left isn't mistaken for one.
 std::string ShardName(const CheckpointId& id, uint32_t shard, uint32_t shards, uint32_t checksum);
 
-// What a checkpoint's file says of itself, beside its tensors.
+// The description that a checkpoint's file has beside its tensors.
 struct Manifest {
-  std::vector<uint32_t> shards = {};           // their checksums; none = it is all in one file
+  std::vector<uint32_t> shards = {};           // their checksums; empty = all is in one file
   std::optional<double> score = std::nullopt;  // see Checkpointer::Save
 };
-// Into the metadata of a checkpoint: "shard_crc32" and "score".
+// Adds "shard_crc32" and "score" to the metadata of a checkpoint.
 void PutManifest(const Manifest& manifest, std::map<std::string, std::string>& metadata);
-// Errors: DATA_LOSS — not what PutManifest writes.
+// Errors: DATA_LOSS — PutManifest hasn't written this.
 absl::StatusOr<Manifest> ReadManifest(const TensorFile& file);
 
 // The checkpoints of a directory, newest first; none when there is no such directory.
 absl::StatusOr<std::vector<CheckpointId>> ListCheckpoints(const std::string& directory);
 
-// A checkpoint that was read and found whole.
+// A checkpoint that was read and is whole.
 struct LoadedCheckpoint {
   CheckpointId id;
   std::shared_ptr<const void> owner;  // of the bytes
@@ -66,8 +66,8 @@ struct LoadedCheckpoint {
 };
 
 // Reads a checkpoint, or a shard, by its name.
-// Errors: those of reading. DATA_LOSS — it is damaged, or a shard of another checksum than its name
-// says.
+// Errors: those of reading. DATA_LOSS — the file is damaged, or is a shard with another checksum
+// than its name has.
 absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> LoadCheckpointFile(const std::string& directory,
                                                                      const std::string& name);
 
@@ -92,37 +92,39 @@ struct CheckpointRange {
 absl::StatusOr<NewestCheckpoint> LoadNewestCheckpoint(const std::string& directory,
                                                       const CheckpointRange& range = {});
 
-// A checkpoint whose own file is there, as long as it should be.
+// A checkpoint with a main file of the right length.
 struct FoundCheckpoint {
   CheckpointId id;
   Manifest manifest = {};
 };
 
-// Those up to `newest`, newest first; none = all. Only the files' beginnings are read.
+// Finds the checkpoints up to `newest` (nullopt = all), newest first. Reads only the files'
+// headers.
 std::vector<FoundCheckpoint> FindCheckpoints(
     const std::string& directory, const std::optional<CheckpointId>& newest = std::nullopt);
-// Whether a shard's file is there, as long as it should be.
+// Whether a shard's file is there and has the right length.
 bool HasShard(const std::string& directory, const FoundCheckpoint& checkpoint, uint32_t shard);
 
-// The one of the highest score, the newest of several; null = none has a score.
+// The checkpoint with the highest score, the newest of equal ones; null = none has a score.
 const FoundCheckpoint* BestOf(const std::vector<FoundCheckpoint>& checkpoints);
 
-// What stays when `newest` has been written.
+// Which checkpoints stay when `newest` has been written.
 struct PrunePlan {
   CheckpointId newest;
-  // The last of those that stay for their age; nothing = all do: what else there is isn't known to
-  // be worth less.
+  // The oldest checkpoint that stays because it is new; nullopt = all stay, because it isn't known
+  // that others are whole.
   std::optional<CheckpointId> oldest = std::nullopt;
   std::optional<CheckpointId> best = std::nullopt;  // stays whatever its age
 };
-// So that those of the last `keep` steps of the `whole` ones (newest first) stay, and their best. A
-// step that was saved again after a fault, in another generation, counts once. Requires: keep >= 1.
+// Plans that of the `whole` checkpoints (newest first) those of the last `keep` steps stay, and the
+// best. A step that was saved again after a fault, in another generation, counts once. Requires:
+// keep >= 1.
 PrunePlan PlanPruning(const CheckpointId& newest, const std::vector<FoundCheckpoint>& whole,
                       uint32_t keep);
 
-// Deletes the other checkpoints with their shards, and what writers that died left: never what
-// belongs to a newer checkpoint, also one of a later generation, which may be being written.
-// Errors are ignored: room is no reason to stop.
+// Deletes the other checkpoints with their shards, and files that dead writers left; but no file of
+// a newer checkpoint, also of a later generation, which may be being written. Errors are ignored: a
+// full disk is no reason to stop here.
 void PruneCheckpoints(const std::string& directory, const PrunePlan& plan);
 
 }  // namespace ddprun::worker

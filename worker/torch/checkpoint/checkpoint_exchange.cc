@@ -21,7 +21,7 @@
 namespace ddprun::worker {
 namespace {
 
-// What a rank found on its disk; compared between the ranks as numbers.
+// A rank's report of what it found on its disk; sent as numbers.
 struct Offer {
   CheckpointId id;
   bool whole = false;    // a checkpoint was loaded
@@ -31,10 +31,11 @@ struct Offer {
   auto Key() const { return std::tie(whole, id, bytes); }
 };
 
-// A file goes around in pieces of this.
+// A file is sent in pieces of this size.
 constexpr int64_t kPieceBytes = int64_t{64} << 20;
 constexpr int64_t kDamaged = -1;  // instead of a shard's size
-// Of a shard. Not kNoTimeout: to a TCPStore that is no time at all when it waits for an answer.
+// The longest write of a shard. Not kNoTimeout, which a TCPStore that waits for an answer takes for
+// no time at all.
 constexpr std::chrono::hours kLongestWrite(24);
 
 torch::Tensor ToTensor(const Offer& offer, torch::Device device) {
@@ -77,7 +78,7 @@ uint32_t ChooseSource(const std::vector<Offer>& offers) {
   return static_cast<uint32_t>(best - offers.begin());
 }
 
-// `source`'s file for everybody. `own`: there, that file; elsewhere null.
+// Sends `source`'s file to all ranks. `own`: the file on `source`, null elsewhere.
 absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> BroadcastFile(
     Context& context, uint32_t source, int64_t size, std::unique_ptr<LoadedCheckpoint> own) {
   const bool sends = context.rank() == source;
@@ -112,8 +113,8 @@ Offer MakeOffer(const NewestCheckpoint& newest) {
   return offer;
 }
 
-// What this rank's disk has. An unreadable directory counts as damaged: another rank may do better.
-// Ranks of a node see the same disk, so one of them says it.
+// Loads what this rank's disk has. An unreadable directory counts as damaged, because another rank
+// may be able to read its own. Ranks of a node see the same disk, so only one of them `says` it.
 NewestCheckpoint LoadOwn(const std::string& directory, const CheckpointRange& range, bool says) {
   absl::StatusOr<NewestCheckpoint> newest = LoadNewestCheckpoint(directory, range);
   NewestCheckpoint own;
@@ -141,7 +142,7 @@ absl::Status NoneIsWhole(const NewestCheckpoint& own, const std::string& directo
                    directory, "'; delete them to start from the beginning"));
 }
 
-// Every rank's row of numbers, by rank.
+// Exchanges a row of numbers of each rank; returns them by rank.
 absl::StatusOr<std::vector<torch::Tensor>> GatherNumbers(Context& context,
                                                          const std::vector<int64_t>& own) {
   DDPRUN_ASSIGN_OR_RETURN(std::vector<torch::Tensor> all,
@@ -164,7 +165,7 @@ std::vector<std::string> NamesIn(const std::string& directory) {
   return ListDirectory(directory).value_or(std::vector<std::string>{});
 }
 
-// True: every rank found its own shard whole, has enough with it, and took it.
+// Returns true if every rank found its own shard whole, needs no other, and took it.
 absl::StatusOr<bool> TakeOwnShard(
     Context& context, const std::string& directory, const std::string& name,
     const std::function<bool(const CheckpointTensors&)>& suffices,
@@ -227,7 +228,7 @@ FoundCheckpoint TakeNumbers(const int64_t*& next) {
   return one;
 }
 
-// Rank 0's list for everybody.
+// Sends rank 0's list to all ranks.
 absl::Status ShareFound(Context& context, std::vector<FoundCheckpoint>& found) {
   std::vector<int64_t> numbers;
   for (const FoundCheckpoint& one : found) AppendNumbers(one, numbers);
@@ -346,7 +347,7 @@ absl::StatusOr<std::vector<FoundCheckpoint>> AgreeOnWhole(Context& context,
 
 namespace {
 
-// `rank`'s words, `length` of them, for everybody.
+// Sends `rank`'s text, of `length` bytes, to all ranks.
 absl::StatusOr<std::string> BroadcastWords(Context& context, const std::string& own, int64_t length,
                                            uint32_t rank) {
   torch::Tensor text = torch::zeros({length}, torch::kByte);
@@ -372,7 +373,7 @@ absl::Status OutcomeOfMain(Context& context, const absl::Status& of_main) {
 
 absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, absl::string_view what) {
   const std::string words(mine.message());
-  // 0 = done; else the length of what the rank says, and 1.
+  // 0 = done; else 1 + the length of the error text.
   const auto own = static_cast<int64_t>(mine.ok() ? 0 : words.size() + 1);
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> all, GatherNumber(context, own));
   const auto failed =

@@ -16,47 +16,49 @@
 #include "worker/torch/checkpoint/checkpoint_contents.h"
 #include "worker/torch/checkpoint/checkpoint_directory.h"
 
-// What ranks tell each other about checkpoints: each has a directory, of which some, or all, are
-// the same. All are collectives. Errors of all: UNAVAILABLE — a peer is gone.
+// Collectives by which ranks agree on checkpoints. Each rank has a directory; some or all ranks may
+// share one. Errors of all: UNAVAILABLE — a peer is gone.
 namespace ddprun::worker {
 
-// The newest checkpoint of `range` that any rank has whole: those that lack it get it from the
-// lowest rank that has it. Null = there is none.
-// Errors: DATA_LOSS — there are some, but no rank has a whole one; the text names the newest.
+// Loads the newest checkpoint of `range` that any rank has whole; ranks that lack it get it from
+// the lowest rank that has it. Null = there is none.
+// Errors: DATA_LOSS — there are checkpoints, but no rank has a whole one; the text names the
+// newest.
 absl::StatusOr<std::unique_ptr<LoadedCheckpoint>> AgreeOnNewest(Context& context,
                                                                 const std::string& directory,
                                                                 const CheckpointRange& range);
 
-// Hands the shards of a checkpoint to `take`, in order: the own one alone when as many ranks wrote
-// it, each finds its own, and that `suffices` for each (another stage or size of buckets deals
-// parameters out otherwise); else all, which go around from ranks that have them.
-// Answers whether there were all, the same on every rank; if not, a warning says what is missing.
+// Calls `take` with shards of a checkpoint, in order. With only the own shard if as many ranks
+// wrote the checkpoint, each rank finds its own shard, and that `suffices` for each (another stage
+// or size of buckets divides parameters differently). Otherwise with all shards, which ranks that
+// have them send. Returns whether all shards were found, the same on every rank; if not, a warning
+// says which are missing.
 absl::StatusOr<bool> TakeShards(
     Context& context, const std::string& directory, const FoundCheckpoint& checkpoint,
     const std::function<bool(const CheckpointTensors& tensors)>& suffices,
     const std::function<void(uint32_t shard, const CheckpointTensors& tensors)>& take);
 
-// The checkpoints up to `newest` that are whole, newest first, the same on every rank: rank 0 has
-// them, and each shard that they count is on the disk of the rank of its number (of that number
-// modulo the ranks, where they are fewer now).
+// The whole checkpoints up to `newest`, newest first, the same on every rank. Whole means: rank 0
+// has the main file, and each shard is on the disk of the rank of its number (modulo the number of
+// ranks, if they are fewer now).
 absl::StatusOr<std::vector<FoundCheckpoint>> AgreeOnWhole(Context& context,
                                                           const std::string& directory,
                                                           const CheckpointId& newest);
 
-// Every rank's number, by rank.
+// Exchanges a number of each rank; returns them by rank.
 absl::StatusOr<std::vector<int64_t>> GatherNumber(Context& context, int64_t own);
 
-// All ranks' outcomes: OK when all are; else the own error, or ABORTED with the words of the lowest
-// rank that has one: "PeerError: rank 1 could not <what>: …".
+// Combines all ranks' outcomes: OK if all are; else the own error, or ABORTED with the text of the
+// lowest rank that has an error: "PeerError: rank 1 could not <what>: …".
 absl::Status AgreeOnSuccess(Context& context, const absl::Status& mine, absl::string_view what);
 
-// Rank 0's outcome, on every rank.
+// Returns rank 0's outcome on every rank.
 absl::Status OutcomeOfMain(Context& context, const absl::Status& of_main);
 
-// Without collectives, for a thread beside training: each rank tells rank 0 by the store the
-// checksum of its shard of the `number`-th checkpoint. Rank 0 waits for as long as their disks
-// take, a day at most, whatever the store's timeout was (300 s by default): the store tells of the
-// death of one. Returns, on rank 0: all of them; none: one has failed. Throws as c10d.
+// Sends rank 0 the checksums of all ranks' shards of the `number`-th checkpoint, through the store:
+// not a collective, for a thread beside training. Rank 0 waits for the ranks' disks, a day at most,
+// whatever the store's timeout is (300 s by default), because the store reports the death of a
+// rank. Returns, on rank 0: all checksums; empty if a rank failed. Throws as c10d.
 std::vector<uint32_t> ShareChecksums(c10d::Store& store, uint64_t number, uint32_t rank,
                                      uint32_t world_size, const absl::StatusOr<uint32_t>& own);
 

@@ -18,7 +18,7 @@
 namespace ddprun::worker {
 namespace {
 
-// Every rank knows it, and the next one is saved as ever.
+// Only logged: every rank knows that this checkpoint was given up, and the next one is saved.
 void LogGivenUp(const CheckpointId& id, const absl::Status& why) {
   Log(LogLevel::kInfo,
       absl::StrCat("the checkpoint of step ", id.step, " is given up: generation ", id.generation,
@@ -72,14 +72,14 @@ absl::StatusOr<std::vector<uint32_t>> CheckpointWriter::WriteShards(const Saving
 
 // ------------------------------------------------------------- what isn't written
 
-// A gradient with a NaN beside a loss that is a number puts it into the parameters, and the next
-// step's loss is none. Were that published as the newest checkpoint, each restart would resume from
-// it and fail, until none is left. So it isn't written, on any rank, and a restart goes on from the
-// one before.
+// A gradient with a NaN beside a finite loss puts a NaN into the parameters, and the next step's
+// loss is a NaN. If these parameters became the newest checkpoint, each restart would resume from
+// them and fail, until no restarts remain. So no rank writes them, and a restart resumes from the
+// checkpoint before.
 //
-// That is all: the save counts as done and training goes on. As a rule its loss ends it within the
-// next steps, with an error of its own; where it doesn't, because nothing uses that parameter, the
-// run would have gone on without our look at it, too.
+// The save still counts as done and training goes on. As a rule the loss ends training within the
+// next steps, with an error of its own. If it doesn't, because nothing uses that parameter, the run
+// would have gone on without this check as well.
 std::string CheckpointWriter::WhyWithheld(const Saving& saving) const {
   std::string bad = training_.watch().FindBad(saving.main);
   if (bad.empty()) bad = training_.watch().FindBad(saving.shard);
@@ -106,7 +106,7 @@ absl::StatusOr<bool> CheckpointWriter::IsWithheldAnywhere(const std::string& own
 void CheckpointWriter::PruneAlone(const CheckpointId& newest) const {
   std::vector<FoundCheckpoint> whole;
   for (const FoundCheckpoint& one : FindCheckpoints(directory_, newest)) {
-    bool has_all = true;  // from when each rank wrote one
+    bool has_all = true;  // its shards, if each rank wrote one
     for (uint32_t i = 0; i < one.manifest.shards.size() && has_all; ++i) {
       has_all = HasShard(directory_, one, i);
     }
@@ -165,7 +165,7 @@ absl::Status CheckpointWriter::Claim(bool saves) {
     absl::StatusOr<WriterLock> lock = WriterLock::Take(
         directory_, {.run_id = context_.run_id(),
                      .restarts = context_.restart_count() > 0 || context_.generation() > 1});
-    // The write has words of its own for that.
+    // The write reports this error itself.
     const bool is_told = saves && absl::IsAlreadyExists(lock.status());
     if (!is_told) taken = lock.status();
     if (lock.ok()) lock_ = *std::move(lock);
@@ -199,7 +199,7 @@ absl::Status CheckpointWriter::SaveWithShards(Saving& saving) const {
   saving.shard = *std::move(shard);
   DDPRUN_ASSIGN_OR_RETURN(const bool is_withheld, IsWithheldAnywhere(WhyWithheld(saving), false));
   if (is_withheld) return absl::OkStatus();
-  // First the shards: where there is a checkpoint, there are all of them.
+  // The shards first, so that a checkpoint that exists has all of its shards.
   DDPRUN_ASSIGN_OR_RETURN(std::vector<uint32_t> shards, WriteShards(saving));
   absl::Status written;
   if (saving.rank == 0) written = WriteMain(saving, std::move(shards));
@@ -231,32 +231,33 @@ absl::Status CheckpointWriter::SaveBeside(const TrainingProgress& progress,
     saving.shard = shard_copies_.Take(shard);
     return absl::OkStatus();
   });
-  // A rank without one would be waited for by the others' threads.
+  // The other ranks' threads would wait for a rank that has no shard.
   DDPRUN_RETURN_IF_ERROR(saving.shards
                              ? AgreeOnSuccess(context_, copied, "copy its shard of the checkpoint")
                              : copied);
   pending_ = Pending{.id = saving.id, .shards = saving.shards};
   if (!saving.shards && saving.rank != 0) return absl::OkStatus();
-  // Its own connection, where it is needed: a call that waits keeps it.
+  // The thread gets a connection of its own, because a call that waits occupies the connection.
   auto store =
       saving.shards && saving.world_size > 1 ? context_.implementation().store->clone() : nullptr;
   write_.Start([this, saving = std::move(saving), store, prune] {
-    // Here, since to remove a large file takes a file system its time.
+    // In the thread, because removing a large file takes time.
     if (prune.has_value()) PruneCheckpoints(directory_, *prune);
     withheld_ = WhyWithheld(saving);
-    // At once: the job may end before anybody asks how this went.
+    // Logged at once, because the job may end before Finish().
     if (!withheld_.empty() && saving.rank == 0) Log(LogLevel::kWarning, withheld_);
     return WriteBeside(saving, store);
   });
   return absl::OkStatus();
 }
 
-// In the thread. It has no collectives, which are training's; ranks tell rank 0 by the store.
+// Runs in the thread, which can't use collectives, because training does: ranks report to rank 0
+// through the store.
 absl::Status CheckpointWriter::WriteBeside(const Saving& saving,
                                            const c10::intrusive_ptr<c10d::Store>& store) {
   shard_.clear();
   if (!withheld_.empty()) {
-    // To rank 0 the same as a shard that couldn't be written: it publishes nothing.
+    // Rank 0 then publishes nothing, as for a shard that couldn't be written.
     if (store != nullptr) {
       ShareChecksums(*store, saving.number, saving.rank, saving.world_size,
                      absl::CancelledError(withheld_));
@@ -276,11 +277,11 @@ absl::Status CheckpointWriter::WriteBeside(const Saving& saving,
   }
   std::vector<uint32_t> shards =
       ShareChecksums(*store, saving.number, saving.rank, saving.world_size, written);
-  if (shards.empty()) return written.status();  // who failed says so when they agree on it
+  if (shards.empty()) return written.status();  // the rank that failed reports it in Settle()
   return WriteMain(saving, std::move(shards));
 }
 
-// A disk may take longer than a worker has to let go of a generation that ends.
+// A disk may take longer than a worker may take to leave a generation that ends.
 bool CheckpointWriter::AwaitWrite() {
   const GenerationEnd* end = context_.implementation().end.get();
   return write_.Await(end != nullptr ? end->over() : std::stop_token());
@@ -311,7 +312,7 @@ absl::StatusOr<std::optional<CheckpointId>> CheckpointWriter::Settle() {
   DDPRUN_ASSIGN_OR_RETURN(const bool is_withheld,
                           IsWithheldAnywhere(withheld_, /*is_said=*/context_.is_main()));
   if (!is_withheld) return pending.id;
-  // The next one may be withheld as well, and so nothing be pruned for long.
+  // The next checkpoints may be withheld as well, so nothing would be pruned for long.
   if (!shard_.empty()) {
     CurrentFileCalls().Remove(absl::StrCat(directory_, "/", shard_)).IgnoreError();
   }
@@ -322,9 +323,10 @@ absl::StatusOr<std::optional<CheckpointId>> CheckpointWriter::Settle() {
 
 void CheckpointWriter::LeaveGeneration() {
   saves_ = 0;  // some may have begun none
-  // Another rank may be the first one now, and waits for this one in all that comes before Claim.
+  // Another rank may be rank 0 now. It takes the lock in its next Claim, which follows collectives
+  // that this rank joins only after the release.
   if (!context_.is_main()) lock_.Release();
-  // Others can't be asked any more whether they have written theirs.
+  // The ranks of that generation can't agree any more whether all shards were written.
   if (pending_.has_value() && pending_->shards) pending_->given_up = true;
 }
 

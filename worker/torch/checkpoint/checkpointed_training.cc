@@ -113,7 +113,7 @@ void CheckpointedTraining::TakeOfShard(uint32_t shard, size_t shards,
                                        CheckpointTensors& tensors) const {
   CheckpointTensors state = TensorsWithPrefix(stored, kOptimizerPrefix);
   if (zero() != nullptr) state = zero()->OwnPart(state);
-  // The shard's bytes needn't stay for the few that are ours.
+  // A view would keep the memory of the whole shard.
   for (auto& [name, tensor] : state) tensor = tensor.clone();
   AddTensors(kOptimizerPrefix, state, tensors);
   if (shards != context_.world_size() || shard != context_.rank()) return;
@@ -140,13 +140,13 @@ absl::Status CheckpointedTraining::ApplyExtra(const Extra& extra,
                                               const CheckpointTensors& tensors) const {
   CheckpointTensors state = TensorsWithPrefix(tensors, ExtraPrefix(extra.name));
   if (state.empty()) {
-    if (extra.state.SaveState().empty()) return absl::OkStatus();  // it is at its beginning
+    if (extra.state.SaveState().empty()) return absl::OkStatus();  // at its beginning already
     Log(LogLevel::kWarning,
         absl::StrCat("the checkpoint has no '", extra.name, "' for rank ", context_.rank(), " of ",
                      context_.world_size(), "; it begins anew"));
     return absl::OkStatus();
   }
-  for (auto& [name, tensor] : state) tensor = tensor.clone();  // it may keep them
+  for (auto& [name, tensor] : state) tensor = tensor.clone();  // the extra may keep them
   return extra.state.RestoreState(state);
 }
 

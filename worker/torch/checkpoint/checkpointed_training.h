@@ -22,11 +22,11 @@ class ZeroOptimizer;
 
 namespace ddprun::worker {
 
-// What the checkpoints of a training have of it: taken from it, and put back. Knows no files.
-// Threads: one. Requires: what it is given outlives it.
+// Collects the tensors that the checkpoints of a training have, and restores them. Knows no files.
+// Threads: one. Requires: all arguments outlive it.
 class CheckpointedTraining {
  public:
-  // Params: sharded: a ZeroOptimizer's state is in shards; without one it isn't.
+  // Params: sharded: a ZeroOptimizer's state goes into shards; no effect without a ZeroOptimizer.
   CheckpointedTraining(Context& context, std::shared_ptr<torch::nn::Module> module,
                        torch::optim::Optimizer& optimizer, bool sharded);
 
@@ -36,21 +36,21 @@ class CheckpointedTraining {
 
   // Whether each rank has a shard of its own.
   bool HasShards() const;
-  // What all ranks have alike, on rank 0; nothing on others. A collective.
+  // The tensors that are the same on all ranks, on rank 0; nothing on others. A collective.
   absl::StatusOr<CheckpointTensors> MainTensors(const TrainingProgress& progress) const;
   // This rank's shard.
   absl::StatusOr<CheckpointTensors> ShardTensors() const;
 
-  // Which checkpoints of it are of no use.
+  // Finds checkpoints of this training that are of no use.
   const FiniteWatch& watch() const { return watch_; }
   void Accept(const CheckpointTensors& tensors) { watch_.Accept(tensors); }
 
-  // Whether the optimizer has its state in what all ranks read and what is in the own shard.
+  // Whether the main file and the own shard have all of the optimizer's state.
   bool Suffices(const CheckpointTensors& all, const CheckpointTensors& own) const;
   // Adds to `tensors` copies of what this rank needs of a shard, one of `shards`.
   void TakeOfShard(uint32_t shard, size_t shards, const CheckpointTensors& stored,
                    CheckpointTensors& tensors) const;
-  // Puts all of it back. Errors: FAILED_PRECONDITION — it is another training's.
+  // Restores the training. Errors: FAILED_PRECONDITION — the tensors are another training's.
   absl::StatusOr<TrainingProgress> Apply(const CheckpointTensors& tensors) const;
 
  private:
@@ -59,10 +59,10 @@ class CheckpointedTraining {
     CheckpointedState& state;
   };
 
-  ZeroOptimizer* zero() const;  // null: the optimizer is none
+  ZeroOptimizer* zero() const;  // null: the optimizer isn't a ZeroOptimizer
   // The optimizer's tensors that rank 0 writes; a collective.
   absl::StatusOr<CheckpointTensors> OptimizerState() const;
-  // The same of parameters that are shared out.
+  // The parameters that are shared out, which rank 0 writes; a collective.
   absl::StatusOr<CheckpointTensors> SharedOutParameters() const;
   absl::Status ApplyExtra(const Extra& extra, const CheckpointTensors& tensors) const;
 

@@ -16,7 +16,7 @@ namespace ddprun {
 using worker::CheckpointTensors;
 using worker::LoadedCheckpoint;
 
-// What is resumed; what is saved is the writer's.
+// Resumes; the CheckpointWriter saves.
 struct Checkpointer::Implementation {
   Implementation(Context& of, std::shared_ptr<torch::nn::Module> module,
                  torch::optim::Optimizer& optimizer, CheckpointerOptions from)
@@ -27,15 +27,15 @@ struct Checkpointer::Implementation {
                options.notes) {}
 
   absl::StatusOr<std::optional<TrainingProgress>> Restore();
-  // Puts it back, on all ranks.
+  // Restores a checkpoint, on all ranks.
   absl::StatusOr<TrainingProgress> Apply(const LoadedCheckpoint& loaded,
                                          const CheckpointTensors& tensors) const;
-  // Whether no run can go on from one, as far as any rank sees in its part of it, which that rank
-  // says. A collective.
+  // Whether no run can go on from this checkpoint, by what any rank sees in its part; that rank
+  // prints why. A collective.
   absl::StatusOr<bool> IsBad(const LoadedCheckpoint& loaded,
                              const CheckpointTensors& tensors) const;
   absl::StatusOr<worker::CheckpointRange> Range() const;
-  // Adds the shards' tensors. Answers whether there were all.
+  // Adds the shards' tensors. Returns whether all shards were found.
   absl::StatusOr<bool> AddShards(const LoadedCheckpoint& loaded, CheckpointTensors& tensors) const;
   void NotifyOfNone() const;
 
@@ -72,7 +72,7 @@ absl::StatusOr<bool> Checkpointer::Implementation::AddShards(const LoadedCheckpo
       });
 }
 
-// A job whose checkpoints went with a node must not begin anew without anybody's noticing.
+// A job that has lost its checkpoints with a node must not begin anew unnoticed.
 void Checkpointer::Implementation::NotifyOfNone() const {
   if (!context.is_main() || !options.tell_of_none) return;
   std::string text = absl::StrCat("no rank finds a checkpoint (checkpoint-*.safetensors in '",
@@ -109,8 +109,8 @@ absl::StatusOr<bool> Checkpointer::Implementation::IsBad(const LoadedCheckpoint&
 }
 
 // A checkpoint with a NaN (earlier versions published them; see CheckpointWriter::WhyWithheld) is
-// passed over as a damaged one is. Where there is no other, it is taken all the same: training may
-// get along with it, which only the program knows.
+// passed over like a damaged one. If there is no other, it is taken all the same: only the program
+// knows whether training can go on with it.
 absl::StatusOr<std::optional<TrainingProgress>> Checkpointer::Implementation::Restore() {
   DDPRUN_ASSIGN_OR_RETURN(worker::CheckpointRange range, Range());
   uint64_t fence = 0;  // the greatest, also of one whose shards may be found again later

@@ -10,8 +10,8 @@
 
 namespace ddprun::worker {
 
-// Every call that changes what is on the disk of a checkpoint: the kernel's, or those of a test
-// that records them, to see what a crash between any two leaves (crash_points_test.cc).
+// All calls by which checkpoints change the disk: the kernel's, or those of a test that records
+// them and tries a crash between any two (crash_points_test.cc).
 // Errors: the errno's code, with the call and the path. Threads: any.
 class FileCalls {
  public:
@@ -32,7 +32,7 @@ class FileCalls {
   virtual absl::Status Remove(const std::string& path);
 };
 
-// Those that are used, the kernel's unless a test has put others there.
+// The calls in use: the kernel's, unless a test has replaced them.
 FileCalls& CurrentFileCalls();
 // For tests, while nothing is written. `calls`: null = the kernel's; must outlive their use.
 void UseFileCalls(FileCalls* calls);

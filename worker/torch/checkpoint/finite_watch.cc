@@ -21,7 +21,7 @@ NotFinite FoundIn(const CheckpointTensors& tensors, const std::string& name) {
 FiniteWatch::FiniteWatch(const torch::nn::Module& module, torch::optim::Optimizer& optimizer) {
   auto* zero = dynamic_cast<ZeroOptimizer*>(&optimizer);
   for (const NamedTensor& parameter : NamedParameters(module)) {
-    // What stage 3 has shared out is nowhere whole; the optimizer has looked at it before.
+    // Parameters that stage 3 has shared out aren't whole here; SetUpZero has checked them.
     const bool is_finite =
         StaysInMemory(parameter.tensor)
             ? FindNotFinite(parameter.tensor) == NotFinite::kNothing

@@ -12,31 +12,32 @@
 
 namespace ddprun::worker {
 
-// Finds checkpoints that no run can go on from: a parameter has a NaN or an infinite value that it
-// hadn't when this program made its model, or the optimizer's state of one has a NaN, which is the
-// parameter's with the next step. Nothing else is a proof. Buffers and own states may hold infinite
-// values on purpose (masks, best figures so far), a parameter may have had some from the beginning
-// (the bias of a class that must not be chosen), and a second moment that is infinite stops one
-// element and not training.
+// Finds checkpoints that no run can go on from. Proof is a parameter with a NaN or an infinite
+// value that it didn't have when this program made its model, or a NaN in the optimizer's state,
+// which the next step puts into the parameter. Nothing else is proof: buffers and the program's
+// states may have infinite values on purpose (masks, best figures so far), a parameter may have had
+// some from the beginning (the bias of a class that must not be chosen), and an infinite second
+// moment stops one element but not training.
 //
-// Threads: one; while none calls Accept, any.
+// Threads: one; any while no thread calls Accept.
 class FiniteWatch {
  public:
   // Reads all parameters once. Requires: the module has the values that training begins with, or
   // those of a checkpoint that was taken.
   FiniteWatch(const torch::nn::Module& module, torch::optim::Optimizer& optimizer);
 
-  // What of a checkpoint's tensors, or of a shard's, is such a proof: "the parameter 'fc.weight'
-  // has a NaN", the first in the module's order; "" = nothing. Reads parameters and the optimizer's
+  // Describes the first proof, in the module's order, in a checkpoint's or a shard's tensors: "the
+  // parameter 'fc.weight' has a NaN"; "" = there is none. Reads parameters and the optimizer's
   // state once. Requires: dense tensors.
   std::string FindBad(const CheckpointTensors& tensors) const;
 
-  // Training has begun with these: what of them isn't finite is no proof from now on.
+  // Call it when training begins with these tensors: their values that aren't finite are no proof
+  // from now on.
   void Accept(const CheckpointTensors& tensors);
 
  private:
-  std::vector<std::string> parameters_;  // those that are looked at, without kModelPrefix
-  std::set<std::string> accepted_;       // of the optimizer's tensors: those that aren't
+  std::vector<std::string> parameters_;  // the ones that are checked, without kModelPrefix
+  std::set<std::string> accepted_;       // the optimizer's tensors that aren't checked
 };
 
 }  // namespace ddprun::worker

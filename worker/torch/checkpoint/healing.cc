@@ -18,16 +18,50 @@
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/store/gathering_store.h"
 
+// How a new worker gets the state while the others train.
+//
+// Goal: after a kill the ranks that live don't wait until gigabytes of parameters and optimizer
+// state have been copied to the new worker. Only the optimizer's step changes these tensors, so
+// givers send them from where they lie while the passes of the next step run.
+//
+//            giver                         taker
+//   Begin    the leader sends buffers      keeps a copy of its own buffers and extras, takes those
+//            and extras (introduction)     of the leader, and zeroes its gradients with hooks
+//   passes   learns from its samples       makes as many passes, with samples that don't count
+//            beside them, the transfer: tensors -> messages -> memory_
+//   Finish   waits for the transfer        waits for the transfer, restores the state
+//            all-gather of a number: every rank has the state
+//            broadcast of the leader's buffers, which takers copy
+//   then     every optimizer steps
+//
+// Invariant: no optimizer steps before the all-gather, so no rank is ever further than the new
+// worker, and a kill at any moment costs this one step. If the givers stepped without waiting, one
+// could be a step ahead, die, and take the only copy of that state with it.
+//
+// Why a taker makes passes at all: they begin the same collectives as the others' passes, so the
+// reducer needs no special case. Its gradients are zeroed by hooks, because a loss times 0 doesn't
+// remove an infinity (0 * inf is NaN). LibTorch divides the sum of gradients by all ranks; with 3
+// learners among 4 ranks, each learner's loss therefore has the weight 4/3 (WeighForLearners).
+//
+// The transfer's group has the takers first, then as many givers as serve, and taker i is served by
+// giver i mod (number of givers). Example: ranks 1 and 3 are new among four.
+//
+//   rank in the group   0   1   2   3
+//   rank                1   3   0   2     (takers 1, 3; givers 0, 2)
+//   partners            2   3   0   1     rank 0 serves rank 1, rank 2 serves rank 3
+//
+// Message m is posted when message m - kMessagesAhead is done.
+
 namespace ddprun::worker {
 namespace {
 
-// A tensor travels in messages of at most so many bytes, of which the next ones are on their way
-// while one is waited for.
+// A tensor travels in messages of at most 4 MiB. Several are posted, so that the connection isn't
+// idle while one is waited for.
 constexpr size_t kMessageBytes = size_t{4} << 20;
 constexpr size_t kMessagesAhead = 4;
 constexpr int kTransferTag = 0;
 
-// In the introduction, beside the passing tensors.
+// Names in the introduction, beside those of the passing tensors.
 constexpr const char* kHeader = "header";
 constexpr const char* kFileBytes = "file_bytes";
 
@@ -113,7 +147,7 @@ absl::Status Healing::TakeIntroduction(const torch::Tensor& bytes) {
   }
   memory_ = torch::empty({bytes_of_file}, torch::kByte);
   std::memcpy(memory_.mutable_data_ptr(), header.const_data_ptr(), header.nbytes());
-  // So far only the header of that file is there.
+  // The header is enough to know where each tensor will lie; the transfer fills in the rest.
   DDPRUN_ASSIGN_OR_RETURN(
       file_,
       DecodeTensorFile({static_cast<const char*>(memory_.const_data_ptr()), memory_.nbytes()},
@@ -129,7 +163,7 @@ absl::Status Healing::TakeIntroduction(const torch::Tensor& bytes) {
     buffer.tensor.detach().copy_(found->second);
   }
   DDPRUN_RETURN_IF_ERROR(RestoreExtras(introduction_, state_));
-  // Whatever this rank's own numbers come to: not even infinite ones may reach the others.
+  // This rank's parameters are of no use until the transfer is over; its gradients may be infinite.
   for (torch::Tensor& parameter : Parameters(state_.module)) {
     if (!parameter.requires_grad()) continue;
     mutes_.emplace_back(parameter, parameter.register_hook([](const torch::Tensor& gradient) {
@@ -153,7 +187,7 @@ absl::Status Healing::PutBack() {
   return RestoreExtras(before_, state_);
 }
 
-// Each taker has a giver of its own, as long as there are enough; who has none to serve stays out.
+// A giver without a taker stays out of the transfer's group.
 absl::Status Healing::Connect() {
   std::vector<uint32_t> members = takers_;
   const size_t serving = std::min(givers_.size(), takers_.size());
@@ -187,7 +221,7 @@ void Healing::Post(size_t message, Works& works) {
 }
 
 absl::Status Healing::Transfer() {
-  // By itself a message waits for as long as a connection may take.
+  // Without a timeout of its own a message waits for as long as a connection may take.
   const auto timeout =
       absl::ToChronoMilliseconds(context_.implementation().plan.collective_timeout);
   std::vector<Works> under_way(kMessagesAhead);
@@ -224,7 +258,7 @@ absl::Status Healing::Take() {
 absl::Status Healing::ShareBuffers() {
   const torch::NoGradGuard no_grad;
   for (const NamedTensor& buffer : NamedBuffers(state_.module)) {
-    // Who learned has statistics of its own.
+    // A giver keeps its buffers, which its own samples have changed (BatchNorm's statistics).
     torch::Tensor sent = buffer.tensor.detach().clone().contiguous();
     DDPRUN_RETURN_IF_ERROR(context_.Broadcast(sent, known_.leader));
     if (takes()) buffer.tensor.detach().copy_(sent);
@@ -238,7 +272,8 @@ absl::Status Healing::Finish() {
     if (thread_.joinable()) thread_.join();
     DDPRUN_RETURN_IF_ERROR(transferred_);
     if (takes()) DDPRUN_RETURN_IF_ERROR(Take());
-    // With it a giver knows, too, that its last bytes have arrived, and may leave.
+    // A send is done before its bytes have arrived. Only after this collective does a giver know
+    // that they have, and may close its connections.
     DDPRUN_RETURN_IF_ERROR(GatherNumber(context_, 0).status());
     DDPRUN_RETURN_IF_ERROR(ShareBuffers());
     is_finished_ = true;
@@ -259,7 +294,7 @@ absl::Status Healing::Abandon() {
 void Healing::LetGo() {
   if (links_) links_->abort();
   if (thread_.joinable()) thread_.join();
-  // Bytes may still arrive for messages that were given up.
+  // Messages that were given up may still arrive: `memory_` lives as long as the connections.
   if (links_) GroupAbort::DestroyBeside(std::move(links_), memory_);
   for (auto& [parameter, hook] : mutes_) parameter.remove_hook(hook);
   mutes_.clear();

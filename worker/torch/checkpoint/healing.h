@@ -20,17 +20,18 @@
 
 namespace ddprun::worker {
 
-// The first step of a generation in which some ranks lack the newest state, and get it beside that
-// step: those that have it learn, and send it meanwhile, out of the memory where it lies, since
-// only the optimizer changes it; the others take part in all collectives with gradients of zero.
+// Sends the newest state to ranks that lack it (takers), beside the first step of a generation.
+// Ranks that have the state (givers) learn in that step, and send the state from where it lies,
+// because only the optimizer changes it. Takers take part in all collectives with gradients of
+// zero. healing.cc explains how.
 //
-//   Begin    before the step: all have what passes change (buffers, extras), the rest is on its way
-//   Finish   after the last backward pass, before the optimizer: all have all of it
-//   Abandon  in place of Finish, where the step broke
+//   Begin    before the step: all ranks have what passes change (buffers, extras)
+//   Finish   after the last backward pass, before the optimizer: all ranks have the whole state
+//   Abandon  in place of Finish, if the step broke
 //
-// Invariants: no rank's optimizer steps before every rank has the state, so nobody is ever further
-// than who is being healed. A rank that takes one has it all or has the own one, or none, as
-// before; nothing in between outlives Abandon. What a giver sends lives as long as the transfer.
+// Invariants: no rank's optimizer steps before every rank has the state, so no rank is ever further
+// than a taker. After Abandon a taker has the whole state, or the one that it had before, or none.
+// The memory that a giver sends lives as long as the transfer.
 // Threads: one; the transfer has its own. Requires: context and what `state` refers to outlive it.
 //
 // Ranks that lack the state make the same passes, with gradients of zero, so that buckets, their
@@ -39,7 +40,7 @@ namespace ddprun::worker {
 // needs every share.
 class Healing {
  public:
-  // A collective. Requires: some have the state, and not all.
+  // A collective. Requires: some ranks have the state, and not all.
   // Errors: as TakeNewestState's, after which this rank's state is as before.
   static absl::StatusOr<std::unique_ptr<Healing>> Begin(Context& context,
                                                         const ReplicatedState& state,
@@ -51,19 +52,19 @@ class Healing {
 
   // Whether this rank lacks the state, and learns nothing in this step.
   bool takes() const { return !known_.HasIt(context_.rank()); }
-  // How many ranks learn, and which of them this one is; one that doesn't counts as the first.
+  // How many ranks learn, and this rank's number among them; a taker counts as the first.
   uint32_t learners() const { return static_cast<uint32_t>(givers_.size()); }
   uint32_t learner() const;
   const StateVersion& version() const { return *known_.newest; }
 
-  // Waits until all ranks have the state, and the leader's buffers; nothing the second time. A
-  // collective. Errors: UNAVAILABLE, "PeerError: …".
+  // Waits until all ranks have the state, and takers the leader's buffers. A collective; does
+  // nothing the second time. Errors: UNAVAILABLE, "PeerError: …".
   absl::Status Finish();
-  // Whether this rank lacked the state, and has it now, whatever else has come of it.
+  // Whether this rank is a taker that has the state now, also if the healing failed.
   bool has_taken() const { return has_taken_; }
 
-  // Ends the transfer. A rank to which the state had come whole has taken it; another one's
-  // buffers and extras are what they were before Begin. Nothing after Finish.
+  // Ends the transfer. A taker that has received the whole state takes it; otherwise its buffers
+  // and extras are restored to what they were before Begin. Does nothing after Finish.
   absl::Status Abandon();
 
  private:
@@ -72,8 +73,8 @@ class Healing {
   Healing(Context& context, const ReplicatedState& state, const KnownStates& known);
   absl::Status Start();
   absl::Status ReadOwn();
-  // What the leader sends in a collective: what isn't lasting, and where in a file of the rest what
-  // lies.
+  // The bytes that the leader sends in a collective: the passing tensors, and the header of a file
+  // of the lasting ones.
   absl::StatusOr<torch::Tensor> Introduction();
   absl::Status TakeIntroduction(const torch::Tensor& bytes);
   void KeepWhatWasBefore();
@@ -89,22 +90,22 @@ class Healing {
   Context& context_;
   const ReplicatedState state_;
   const KnownStates known_;
-  std::vector<uint32_t> givers_;  // the ranks that have it
-  std::vector<uint32_t> takers_;  // the others, each served by the giver of its place, in turns
+  std::vector<uint32_t> givers_;  // the ranks that have the state
+  std::vector<uint32_t> takers_;  // the others; number i is served by giver i modulo the givers
 
   // The lasting tensors: a giver's own, or the file in memory_ in which a taker gathers them.
   TensorFile file_;
-  std::vector<torch::Tensor> kept_;  // what a giver's file points into
+  std::vector<torch::Tensor> kept_;  // the memory that a giver's file points into
   torch::Tensor memory_;
   std::vector<absl::string_view> messages_;
   CheckpointTensors introduction_;  // a taker's
   CheckpointTensors before_;        // a taker's own: what Begin changes, as copies
   std::vector<std::pair<torch::Tensor, unsigned>> mutes_;  // hooks on the gradients of a taker
 
-  c10::intrusive_ptr<c10d::Backend> links_;  // null: nobody to speak with
-  std::vector<int> partners_;                // their ranks in it: a giver's takers, a taker's giver
+  c10::intrusive_ptr<c10d::Backend> links_;  // null: this rank has no partner
+  std::vector<int> partners_;                // ranks in links_: a giver's takers, a taker's giver
   std::thread thread_;
-  absl::Status transferred_;  // what came of it; read when the thread has ended
+  absl::Status transferred_;  // the transfer's result; read when the thread has ended
   bool is_finished_ = false;
   bool has_taken_ = false;
 };

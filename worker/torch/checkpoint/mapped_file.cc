@@ -17,7 +17,7 @@
 namespace ddprun::worker {
 namespace {
 
-// Whole pages, whatever their size; large enough for a disk to be busy, small enough to end soon.
+// A multiple of every page size; large enough to keep a disk busy, small enough to end soon.
 constexpr size_t kReadAheadPiece = size_t{8} << 20;
 
 }  // namespace

@@ -12,12 +12,12 @@
 
 namespace ddprun::worker {
 
-// A file's bytes as they lie in the kernel's page cache: what of them is read takes no memory of
-// this process, and a machine's processes share it. Reading the file instead would take 24 GB a
-// rank for a billion parameters with Adam's state, though a rank keeps a part. Unmapped with the
-// last owner.
-// A file that shrinks, or whose disk fails, while it is mapped kills whoever reads the lost part
-// (SIGBUS); ours are replaced by rename(2), and deleted, which is harmless. Threads: any.
+// A file's bytes, mapped from the kernel's page cache: reading them takes no memory of this
+// process, and the processes of a machine share the pages. To read the file instead would take
+// 24 GB a rank for a billion parameters with Adam's state, though a rank keeps only a part.
+// Unmapped with the last owner. If a mapped file is truncated, or its disk fails, a process that
+// reads the lost part is killed (SIGBUS). Checkpoints are only replaced by rename(2) or deleted,
+// which is harmless. Threads: any.
 class MappedFile {
  public:
   // Errors: NOT_FOUND and others by errno, with the path.
@@ -36,10 +36,10 @@ class MappedFile {
   const size_t size_;
 };
 
-// Has the bytes of a mapped file read from its disk ahead of who uses them, in a thread of its own:
-// otherwise the disk waits while a checksum is computed, and the checksum while the disk reads.
-// Nothing but speed depends on it: it gives up where the kernel can't (Linux before 5.14 lacks
-// MADV_POPULATE_READ, madvise(2)), or the disk fails. Threads: one.
+// Reads a mapped file from its disk into the page cache, in a thread of its own, ahead of the code
+// that uses the bytes: otherwise the disk would idle while a checksum is computed, and the checksum
+// wait while the disk reads. Only speed depends on this: it gives up if the kernel can't (Linux
+// before 5.14 lacks MADV_POPULATE_READ, madvise(2)), or the disk fails. Threads: one.
 class ReadAhead {
  public:
   // Begins at once. Params: mapped: bytes() of a MappedFile, which must outlive this.
@@ -52,7 +52,7 @@ class ReadAhead {
   void Run(absl::string_view mapped);
 
   std::atomic<bool> ended_ = false;
-  std::thread thread_;  // none: there were no more threads
+  std::thread thread_;  // not joinable: no thread could be started
 };
 
 }  // namespace ddprun::worker

@@ -20,8 +20,9 @@ namespace {
 
 using Version = std::optional<StateVersion>;
 
-// Whose state counts. An epoch that has ended is further than the same steps before its end; of a
-// step that was done twice, the second time counts: the others have gone on from there.
+// The lowest rank that has the newest state. The end of an epoch is further than the same step
+// before it. If a step was done twice, the second time counts, because training has gone on from
+// there.
 uint32_t Furthest(const std::vector<Version>& all) {
   const auto place = [](const Version& one) {
     if (!one.has_value()) {
@@ -68,7 +69,7 @@ KnownStates CompareOffers(const std::vector<StateOffer>& offers) {
 int64_t StateBytes(const ReplicatedState& state) {
   const absl::StatusOr<CheckpointTensors> tensors = LastingTensors(state);
   int64_t bytes = 0;
-  if (!tensors.ok()) return bytes;  // who sends it will say why
+  if (!tensors.ok()) return bytes;  // the rank that sends the state reports why
   for (const auto& [name, tensor] : *tensors) bytes += static_cast<int64_t>(tensor.nbytes());
   return bytes;
 }
@@ -100,7 +101,7 @@ CheckpointTensors PassingTensors(const ReplicatedState& state, const TrainingPro
 absl::Status RestoreExtras(const CheckpointTensors& tensors, const ReplicatedState& state) {
   for (const auto& [name, extra] : state.extras) {
     CheckpointTensors of_extra = TensorsWithPrefix(tensors, ExtraPrefix(name));
-    for (auto& [key, tensor] : of_extra) tensor = tensor.clone();  // it may keep them
+    for (auto& [key, tensor] : of_extra) tensor = tensor.clone();  // the extra may keep them
     DDPRUN_RETURN_IF_ERROR(extra->RestoreState(of_extra));
   }
   return absl::OkStatus();

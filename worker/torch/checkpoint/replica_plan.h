@@ -8,24 +8,24 @@
 
 namespace ddprun::worker {
 
-// Who keeps copies of what one rank alone has, and what can be put together from them when ranks
-// are gone. Pure: numbers only.
+// Which ranks keep copies of another rank's share, and which state can be put together from copies
+// when ranks are gone. Pure: numbers only.
 
-// By rank: who keeps copies of its share: `copies` ranks, or all others where they are fewer. They
-// are on other hosts than it and each other, as far as there are such hosts for all ranks. Each
-// rank keeps as many as any other.
-// Params: hosts: each rank's.
+// Returns, by rank, the ranks that keep copies of its share: `copies` of them, or all others if
+// there are fewer. The copies of a share are on different hosts, as far as that is possible with
+// every rank keeping the same number of copies.
+// Params: hosts: by rank, the number of its host.
 std::vector<std::vector<uint32_t>> ChooseHolders(const std::vector<uint32_t>& hosts,
                                                  uint32_t copies);
 
-// A copy of what one of `world_size` ranks had after a step. A step that is done again in a later
-// generation may come to something else.
+// Names a copy of the share that one of `world_size` ranks had after a step. The generation is part
+// of the name, because a step that is done again may have a different result.
 struct RecordKey {
   uint64_t generation = 0;
   uint32_t world_size = 0;
   int64_t step = 0;
-  uint32_t shard = 0;  // the rank whose it was
-  int64_t bytes = 0;   // its length; the same of all copies
+  uint32_t shard = 0;  // the rank that had it
+  int64_t bytes = 0;   // its length, which all copies have
 
   friend auto operator<=>(const RecordKey&, const RecordKey&) = default;
   bool SameState(const RecordKey& other) const {
@@ -33,14 +33,14 @@ struct RecordKey {
   }
 };
 
-// A state of the whole training, and which rank has each part.
+// A state of the whole training, and which rank sends each shard.
 struct RecoveryPoint {
-  RecordKey state;                // `shard` says nothing
-  std::vector<uint32_t> sources;  // by shard: that rank itself, where it can be; else the lowest
-  std::vector<int64_t> bytes;     // by shard: of its copies
+  RecordKey state;                // without a meaning: `shard`, `bytes`
+  std::vector<uint32_t> sources;  // by shard: the rank of its number if that has it, or the lowest
+  std::vector<int64_t> bytes;     // by shard: its length
 };
 
-// The one with the highest step of those that are whole; none: none is.
+// Returns the whole state with the highest step; nullopt if no state is whole.
 // Params: records: by rank, what it has.
 std::optional<RecoveryPoint> ChooseRecoveryPoint(
     const std::vector<std::vector<RecordKey>>& records);

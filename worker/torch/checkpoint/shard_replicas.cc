@@ -23,20 +23,50 @@
 #include "worker/torch/store/gathering_store.h"
 #include "worker/torch/zero/zero_shares.h"
 
+// How copies of shares stay one step behind the training, and never further.
+//
+// Goal: when up to `copies` ranks die at once, the others have a whole state, and at most one step
+// that was done is lost. A copy mustn't be overwritten by the next one: if a rank died while step
+// n's copies travel, some would be of step n, some of n - 1, and neither state would be whole. So
+// the copies of two steps stand side by side, and the older ones go when a round is committed.
+//
+// Example: three ranks, one copy. "own 7" is a rank's own record after step 7, "copy 7" the one of
+// another rank that it keeps.
+//
+//   event                a rank has                      if a rank dies now, whole is
+//   Begin(7)             own 6, copy 6, own 7            6
+//   passes of step 8     copy 7 arrives beside them      6 or 7
+//   Commit()             all-gather; drops 6             7
+//   optimizer, Begin(8)  own 7, copy 7, own 8            7
+//
+// Invariant: a rank drops step n - 1 after an all-gather that each rank enters only when its own
+// messages are done. Hence step n is whole on the ranks when the first one drops n - 1, and n is
+// whole before any optimizer begins step n + 1.
+//
+// Sizes: a receive must be posted with the length of the record, but a rank knows only the length
+// of its own. `sizes_` is what all ranks expect: the lengths of the round before, if there was one.
+// The all-gather of Commit carries the real sizes; if they differ, the round is sent again:
+//
+//   sizes_            rank 1's record   sent by rank 1     Commit
+//   0 0 0 (unknown)   140               nothing            takes 120 140 120, sends again
+//   120 120 120       140               120 zeros          takes 120 140 120, sends again
+//   120 140 120       140               the record         equal: committed
+//
+// Zeros take the place of a record that doesn't fit, because peers have posted a receive of 120
+// bytes. A real record begins with the length of its header, which isn't 0 (IsRecord).
+
 namespace ddprun::worker {
 namespace {
 
-// In a record, beside "optimizer.…" and what a checkpoint has.
+// Names in a record, beside "optimizer.…" and those of a checkpoint.
 constexpr const char* kParametersPrefix = "shares.";
 constexpr const char* kGenerators = "generators";
 constexpr const char* kProgressKey = "progress";
-// One round is under way at a time.
-constexpr int kTag = 0;
-// The generation has ended, so what hasn't arrived yet is about to fail.
-constexpr absl::Duration kSettleTime = absl::Seconds(1);  // for all of them
+constexpr int kTag = 0;  // one is enough: a round begins when the one before is committed
+// How long all transfers together may take after the end of their generation. A message that hasn't
+// arrived then is about to fail; this bounds the wait for one that doesn't.
+constexpr absl::Duration kSettleTime = absl::Seconds(1);
 
-// What is sent in the place of a record whose size the others don't know yet: zeros, where a
-// record's header has its length.
 bool IsRecord(const torch::Tensor& bytes) {
   uint64_t length = 0;
   if (bytes.nbytes() < sizeof(length)) return false;
@@ -172,7 +202,7 @@ void ShardReplicas::Exchange() {
 }
 
 absl::Status ShardReplicas::AwaitTransfers() {
-  // By itself a message waits for as long as a connection may take.
+  // Without a timeout of its own a message waits for as long as a connection may take.
   const auto timeout =
       absl::ToChronoMilliseconds(context_.implementation().plan.collective_timeout);
   for (Transfer& transfer : transfers_) {
@@ -191,7 +221,7 @@ absl::Status ShardReplicas::Commit() {
       DDPRUN_RETURN_IF_ERROR(AwaitTransfers());
       DDPRUN_ASSIGN_OR_RETURN(std::vector<int64_t> sizes,
                               GatherNumber(context_, round_->bytes.numel()));
-      if (sizes == sizes_) break;  // so all was sent
+      if (sizes == sizes_) break;
       sizes_ = std::move(sizes);
       records_.erase(std::remove_if(records_.begin(), records_.end(),
                                     [&](const Record& record) {
@@ -227,7 +257,7 @@ void ShardReplicas::Settle() {
   for (Transfer& transfer : transfers_) {
     if (!transfer.arrives || transfer.work == nullptr) continue;
     const absl::Status done = CatchExceptions([&]() -> absl::Status {
-      // The first answer may be that the group was aborted.
+      // The first wait may end because the group was aborted, not because of the message.
       if (has_arrived(*transfer.work) || has_arrived(*transfer.work)) return absl::OkStatus();
       return absl::UnavailableError("given up");
     });
@@ -260,7 +290,8 @@ absl::StatusOr<std::optional<TrainingProgress>> ShardReplicas::TakeBack(
     for (uint32_t shard = 0; shard < point->sources.size(); ++shard) {
       DDPRUN_RETURN_IF_ERROR(Move(*point, shard, parts));
     }
-    // Who has the same share as before will have a record of the same length.
+    // Shares of the same number of ranks have the same length as before, so the first round needn't
+    // be sent twice.
     if (point->state.world_size == context_.world_size()) sizes_ = point->bytes;
     const bool some_are_new = std::any_of(records.begin(), records.end(),
                                           [](const auto& of_rank) { return of_rank.empty(); });
@@ -271,7 +302,14 @@ absl::StatusOr<std::optional<TrainingProgress>> ShardReplicas::TakeBack(
   });
 }
 
-// To who needs it: all, or, where ranks have the same shares as before, the rank of its number.
+// Brings a shard from the rank that has it to the ranks that need it. With as many ranks as before,
+// that is the rank of the shard's number, and nothing travels if it has its shard still. Otherwise
+// all ranks need all shards, because shares are cut elsewhere:
+//
+//   2 ranks before   [ shard 0        | shard 1        ]
+//   3 ranks now      [ rank 0   | rank 1    | rank 2   ]
+//
+// A broadcast is used for both: a collective that each rank joins, in the order of the shards.
 absl::Status ShardReplicas::Move(const RecoveryPoint& point, uint32_t shard, Parts& parts) {
   const bool same_ranks = point.state.world_size == context_.world_size();
   const uint32_t source = point.sources[shard];
@@ -296,7 +334,7 @@ absl::Status ShardReplicas::Move(const RecoveryPoint& point, uint32_t shard, Par
                           DecodeTensorFile(BytesOf(bytes), TensorFileCheck::kLength));
   const CheckpointTensors tensors = FromTensorFile(file, std::make_shared<torch::Tensor>(bytes));
   Take(tensors, same_ranks, shard == 0, parts);
-  // As from a checkpoint: of the rank of the same number, though there are more or fewer now.
+  // Generators go by the rank's number, as when a checkpoint of more or fewer ranks is loaded.
   if (shard == context_.rank()) parts.others[kGenerators] = tensors.at(kGenerators).clone();
   return absl::OkStatus();
 }
@@ -307,7 +345,7 @@ void ShardReplicas::Take(const CheckpointTensors& tensors, bool is_whole_share, 
     CheckpointTensors state = TensorsWithPrefix(tensors, prefix);
     if (!is_whole_share) {
       state = training_.zero.OwnPart(state);
-      // The share's bytes needn't stay for the few that are ours.
+      // A view would keep the memory of the whole shard.
       for (auto& [name, tensor] : state) tensor = tensor.clone();
     }
     AddTensors("", state, to);
@@ -344,7 +382,7 @@ absl::StatusOr<TrainingProgress> ShardReplicas::Apply(const Parts& parts, bool h
   }
   for (const auto& [name, extra] : training_.extras) {
     CheckpointTensors state = TensorsWithPrefix(parts.others, ExtraPrefix(name));
-    for (auto& [key, tensor] : state) tensor = tensor.clone();  // it may keep them
+    for (auto& [key, tensor] : state) tensor = tensor.clone();  // the extra may keep them
     DDPRUN_RETURN_IF_ERROR(extra->RestoreState(state));
   }
   const auto* numbers = parts.others.at(kProgressKey).const_data_ptr<int64_t>();

@@ -23,25 +23,25 @@
 
 namespace ddprun::worker {
 
-// A training whose state ZeRO has dealt out.
+// A training that ZeRO has divided among the ranks.
 struct ShardedTraining {
   torch::nn::Module& module;
   ZeroOptimizer& zero;
-  std::map<std::string, CheckpointedState*> extras;  // those that don't differ by rank
+  std::map<std::string, CheckpointedState*> extras;  // without states that differ by rank
   ExponentialMovingAverage* average = nullptr;       // null = none
 };
 
-// Keeps what each rank alone has, as it was after a step, in its own memory and in that of other
-// ranks, on other hosts first. Where ranks are gone, those that are left, and new ones, put a whole
-// state together from it: the newest one of which every share is somewhere.
+// Keeps copies of each rank's share, as it was after a step, in the rank's own memory and in that
+// of other ranks, on other hosts first. When ranks are lost, the others and new ones put a whole
+// state together from the copies: the newest state with all shares. shard_replicas.cc explains how.
 //
-//   Begin(n)   after step n: a copy of the own share begins its way, beside training
-//   Commit()   before the optimizer changes anything in step n + 1: all copies are where they
-//              belong, and those of the state before are given up
+//   Begin(n)   after step n: copies the own share and begins to send it, beside training
+//   Commit()   before the optimizer changes anything in step n + 1: waits until all copies have
+//              arrived, and drops those of the state before
 //
-// So a rank that is lost costs at most the step that was under way and the one before, as long as
-// no more are lost at once than there are copies. A rank holds the own share twice and each of its
-// copies of others' twice: the state that is whole everywhere, and the one that is on its way.
+// So the loss of a rank costs at most the step that was under way and the one before, if no more
+// ranks are lost at once than there are copies. A rank holds its own share twice, and each copy of
+// another share twice: of the committed state, and of the one that is being sent.
 // Threads: one. Requires: context and training outlive it.
 class ShardReplicas {
  public:
@@ -50,29 +50,30 @@ class ShardReplicas {
   ShardReplicas(const ShardReplicas&) = delete;
   ShardReplicas& operator=(const ShardReplicas&) = delete;
 
-  // In a new generation, first: what is kept here. Leaves the connections of the one before.
+  // Call it first in a new generation: returns the records that this rank keeps, and closes the
+  // connections of the generation before.
   std::vector<RecordKey> Records();
 
-  // Then: connects ranks with those that will keep copies for them, beside what comes next. Of all
-  // ranks. Params: hosts: each rank's. Requires: until Begin nobody else connects.
+  // Call it second, on all ranks: begins to connect ranks with those that will keep copies for
+  // them. Params: hosts: by rank. Requires: until Begin this process makes no other connections.
   void ConnectBeside(const std::vector<uint32_t>& hosts);
 
-  // Then: gives all ranks the newest state that can be put together, dealt out as the optimizer is
-  // now; new ranks have none to add, and go on with the random generators of those whose places
-  // they take. A collective. Params: records: of all ranks, by rank. Returns: how far training had
-  // come then; none: there is no state that is whole, and none is kept any more.
-  // Errors: UNAVAILABLE, "PeerError: …" — a peer is gone; what is kept stays, so try again in the
+  // Call it third: restores the newest state that can be put together, on all ranks, divided as the
+  // optimizer is now. New ranks go on with the random generators of the ranks that they replace. A
+  // collective. Params: records: of all ranks, by rank. Returns: the progress of that state;
+  // nullopt: no state is whole, and no records are kept any more.
+  // Errors: UNAVAILABLE, "PeerError: …" — a peer is gone; the records stay, so try again in the
   // next generation. FAILED_PRECONDITION — ranks have different models or optimizers.
   absl::StatusOr<std::optional<TrainingProgress>> TakeBack(
       const std::vector<std::vector<RecordKey>>& records);
 
-  // Copies the own share, and begins to send it; waits for nobody, but in a generation's first
-  // round for the connections. What was kept before stays until the next Commit. Requires: no other
-  // one since the last Commit. Errors: UNAVAILABLE as above. UNIMPLEMENTED — the optimizer's state
-  // can't be read.
+  // Copies the own share, and begins to send it. Doesn't wait, except for the connections in a
+  // generation's first round. Older records stay until the next Commit. Requires: Commit was called
+  // since the last Begin. Errors: UNAVAILABLE as above. UNIMPLEMENTED — the optimizer's state can't
+  // be read.
   absl::Status Begin(const TrainingProgress& progress);
 
-  // A collective; nothing when nothing was begun. Errors: UNAVAILABLE as above.
+  // A collective; does nothing if no round was begun. Errors: UNAVAILABLE as above.
   absl::Status Commit();
 
  private:
@@ -82,10 +83,10 @@ class ShardReplicas {
   };
   struct Transfer {
     Record record;
-    bool arrives = false;                 // else it leaves
-    c10::intrusive_ptr<c10d::Work> work;  // null: it was waited for
+    bool arrives = false;                 // false: it is sent
+    c10::intrusive_ptr<c10d::Work> work;  // null: already waited for
   };
-  // What of a state is for this rank.
+  // The tensors of a state that are for this rank.
   struct Parts {
     CheckpointTensors optimizer;
     CheckpointTensors parameters;
@@ -96,10 +97,10 @@ class ShardReplicas {
   absl::StatusOr<torch::Tensor> Pack(const TrainingProgress& progress);
   torch::Tensor TakeMemory(int64_t bytes);
   void GiveBack(torch::Tensor memory);
-  // Sends the own record of the round and has others' come, of the sizes that all know. Throws.
+  // Begins to send the own record of the round and to receive others', with sizes_. Throws.
   void Exchange();
   absl::Status AwaitTransfers();
-  // Takes what has arrived before the generation ended, and leaves the connections.
+  // Takes the records that arrived before the generation ended, and closes the connections.
   void Settle();
   void LeaveConnections();
   void KeepOnly(const RecordKey& state);
@@ -114,18 +115,18 @@ class ShardReplicas {
   const uint32_t copies_;
   using Links = c10::intrusive_ptr<c10d::Backend>;
 
-  // Until Begin; then links_ are there.
+  // Valid until Begin, which takes links_ from it.
   std::future<absl::StatusOr<Links>> connecting_;
-  Links links_;                     // null: nobody to send to
-  std::vector<uint32_t> holders_;   // of the own share
-  std::vector<uint32_t> kept_for_;  // whose shares are kept here
-  // Of each rank's record, as all know them or, in a generation's first round, expect them; 0 =
-  // unknown.
+  Links links_;                     // null: no other rank, or no copies
+  std::vector<uint32_t> holders_;   // the ranks that keep the own share
+  std::vector<uint32_t> kept_for_;  // the ranks whose shares are kept here
+  // By rank, the size of its record, which all ranks know or, in a generation's first round,
+  // expect; 0 = unknown.
   std::vector<int64_t> sizes_;
-  std::optional<Record> round_;       // begun, not committed; also one of the records
+  std::optional<Record> round_;       // begun, not committed; also one of records_
   std::vector<Transfer> transfers_;   // of that round
-  std::vector<Record> records_;       // whole ones
-  std::vector<torch::Tensor> spare_;  // memory that records had
+  std::vector<Record> records_;       // complete ones
+  std::vector<torch::Tensor> spare_;  // memory of dropped records, for new ones
 };
 
 }  // namespace ddprun::worker

@@ -52,7 +52,7 @@ absl::StatusOr<uint64_t> BytesOf(const TensorEntry& entry) {
   return bytes;
 }
 
-// One entry of the header, whose bytes are data[begin, end).
+// Reads one entry of the header; its tensor's bytes are data[begin, end).
 absl::StatusOr<TensorEntry> ReadEntry(const std::string& name, const json& described,
                                       absl::string_view data, uint64_t begin, uint64_t end) {
   TensorEntry entry;
@@ -98,8 +98,8 @@ absl::StatusOr<TensorFile> ReadHeader(const json& header, absl::string_view data
   return file;
 }
 
-// Takes the checksum out of the header, and compares with it what `check` says. Returns: what is
-// stored, of the files of others nothing.
+// Removes the checksum from the header, and checks the file as `check` says. Returns the stored
+// checksum; nullopt for other programs' files.
 absl::StatusOr<std::optional<uint32_t>> CheckHeader(json& header, absl::string_view data,
                                                     TensorFileCheck check) {
   const bool has_one = header.contains(kMetadata) && header.at(kMetadata).contains(kChecksum);
@@ -182,7 +182,7 @@ json DescribeTensors(const TensorFile& file) {
   return header;
 }
 
-// With its length before it, and blanks behind it, up to where the tensors' bytes are aligned.
+// The header with its length in front and blanks behind, so that the tensors' bytes are aligned.
 std::string Framed(std::string text) {
   text.append((kAlignment - (kLengthBytes + text.size()) % kAlignment) % kAlignment, ' ');
   std::string encoded(kLengthBytes, '\0');

@@ -25,27 +25,28 @@ struct TensorEntry {
 // The contents of a safetensors file (https://huggingface.co/docs/safetensors, "Format"): 8 bytes
 // of header length, a JSON header, the tensors' bytes without gaps. Python's safetensors reads it.
 //
-// Ours carry, as metadata "crc32", gzip's CRC-32 (RFC 1952, 8) over the header without that entry
-// and all tensor bytes, so that a torn or changed file is noticed whatever part of it is hit.
-// Others' have none; that they are as long as their header says is noticed.
+// Our files have the metadata "crc32": gzip's CRC-32 (RFC 1952, 8) over the header without that
+// entry and all tensor bytes, so that a torn or changed byte is noticed anywhere. Other programs'
+// files have none; for those only the length is checked against the header.
 struct TensorFile {
   std::map<std::string, std::string> metadata;  // without "crc32"
   std::vector<TensorEntry> tensors;
-  std::optional<uint32_t> checksum = std::nullopt;  // as it is stored, of a file that was read
+  std::optional<uint32_t> checksum = std::nullopt;  // the stored one, of a file that was read
 };
 
-// The file's beginning; the tensors' bytes follow it in the order of `file.tensors`.
-// Params: checksum: where its own goes, null = nowhere.
+// Makes the file's header; the tensors' bytes follow it in the order of `file.tensors`.
+// Params: checksum: set to the file's checksum unless null.
 // Requires: each tensor's bytes fit its type and shape; names are unique, and no metadata "crc32".
 std::string EncodeTensorFileHeader(const TensorFile& file, uint32_t* checksum = nullptr);
-// The same of one that has no checksum and stays in memory: the tensors' bytes aren't looked at.
+// EncodeTensorFileHeader for a file without a checksum, which stays in memory: doesn't read the
+// tensors' bytes.
 std::string EncodePlainTensorFileHeader(const TensorFile& file);
 
-// What of a file is held against its checksum.
+// How a file is checked when it is read.
 enum class TensorFileCheck {
-  kChecksum,       // it must have one: ours
-  kChecksumIfAny,  // anybody's
-  kLength,         // nothing: of `bytes` only the header is read
+  kChecksum,       // the file must have a checksum: ours
+  kChecksumIfAny,  // any program's file
+  kLength,         // only the length: of `bytes` only the header is read
 };
 
 // Reads a safetensors file; the entries point into `bytes`.

@@ -47,7 +47,7 @@ absl::StatusOr<CheckpointTensors> OfDict(const std::string& path, const c10::IVa
   if (!tensors.empty()) return tensors;
   return CannotRead(path,
                     absl::StrCat("a dict without tensors of its own: its keys are ",
-                                 absl::StrJoin(others, ", "), ", of which one may have them"));
+                                 absl::StrJoin(others, ", "), "; one of these may have them"));
 }
 
 }  // namespace
@@ -56,7 +56,8 @@ bool IsTorchArchive(absl::string_view bytes) {
   return absl::StartsWith(bytes, absl::string_view("PK\x03\x04", 4));
 }
 
-// A TorchScript archive has code and constants, and is read as such; what pickle wrote has neither.
+// A TorchScript archive has code and constants, and is read as a module; a pickled dict has
+// neither.
 absl::StatusOr<CheckpointTensors> ReadTorchArchive(const std::string& path,
                                                    absl::string_view bytes) {
   try {

@@ -9,13 +9,13 @@
 
 namespace ddprun::worker {
 
-// Whether a file that begins so is a zip, as all that torch.save and torch::save write.
+// Whether a file that begins with `bytes` is a zip, as the files of torch.save and torch::save are.
 bool IsTorchArchive(absl::string_view bytes);
 
-// The tensors of a zip by their names, on the CPU: of a module that torch::save or torch.jit.save
-// wrote its parameters and buffers; of a dict that torch.save wrote its tensors.
-// Errors: FAILED_PRECONDITION — it is something else, such as a whole Python module; the text has
-// the command that converts it, and the keys of a dict that has the weights under one of them.
+// The tensors of a zip by their names, on the CPU: the parameters and buffers of a module that
+// torch::save or torch.jit.save wrote, or the tensors of a dict that torch.save wrote.
+// Errors: FAILED_PRECONDITION — the zip has something else, such as a whole Python module; the text
+// has the command that converts it, and the keys of a dict that has the weights under one of them.
 absl::StatusOr<CheckpointTensors> ReadTorchArchive(const std::string& path,
                                                    absl::string_view bytes);
 

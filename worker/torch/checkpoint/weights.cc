@@ -62,7 +62,7 @@ absl::Status CheckFit(const CheckpointTensors& wanted, const CheckpointTensors& 
   return absl::OkStatus();
 }
 
-// By their names in the file.
+// The file's tensors by their names there.
 absl::StatusOr<CheckpointTensors> Stored(const std::string& path,
                                          const std::shared_ptr<const MappedFile>& mapped) {
   if (worker::IsTorchArchive(mapped->bytes())) {

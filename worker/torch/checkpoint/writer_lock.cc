@@ -23,8 +23,8 @@ namespace {
 
 constexpr const char* kName = ".writer";
 constexpr const char* kNoName = "none";
-// An agent kills what it has told to end, and starts the next processes when it has; what is left
-// then are the milliseconds in which the kernel takes a killed process' memory apart.
+// An agent kills a worker that doesn't end in time before it starts the next one. What remains are
+// the milliseconds in which the kernel frees a killed process' memory.
 constexpr int kLongestEndMilliseconds = 5000;
 
 // The holder of the lock, as the file names it.
@@ -74,8 +74,8 @@ LockOutcome TryLock(const Fd& file) {
   return LockOutcome::kTaken;
 }
 
-// Whoever gives the lock back removes the file first, and another job may then have made a new one:
-// a lock on a file without a name keeps nobody out.
+// A holder removes the file before it releases the lock, and another job may then have made a new
+// file: a lock on an unlinked file excludes nobody.
 bool IsAt(const Fd& file, const std::string& path) {
   struct stat own = {};
   struct stat there = {};
@@ -83,7 +83,7 @@ bool IsAt(const Fd& file, const std::string& path) {
          own.st_dev == there.st_dev && own.st_ino == there.st_ino;
 }
 
-// Whether there was a process to wait for, which has ended.
+// Waits for the holder's process. Returns whether there was one, and it has ended.
 bool AwaitEnd(const Holder& holder) {
   if (holder.pid <= 0 || holder.pid == getpid() || holder.host != HostName()) return false;
   const Fd process(static_cast<int>(syscall(SYS_pidfd_open, holder.pid, 0)));
@@ -129,13 +129,13 @@ WriterLock::~WriterLock() { Release(); }
 
 void WriterLock::Release() {
   if (!file_.valid()) return;
-  // Still locked: nobody else can have it by this name.
+  // Under the lock, so that no other process can have locked a file of this name.
   if (IsAt(file_, path_)) unlink(path_.c_str());
   file_.Reset();
 }
 
 absl::StatusOr<WriterLock> WriterLock::Take(const std::string& directory, const Writer& writer) {
-  // What can't be made here fails in the first save, with a text of its own.
+  // If the directory can't be made, the first save fails, with a text of its own.
   const absl::Status made = MakeDirectories(directory);
   if (absl::IsAlreadyExists(made)) {
     return absl::AlreadyExistsError(
@@ -155,7 +155,7 @@ absl::StatusOr<WriterLock> WriterLock::Take(const std::string& directory, const 
         if (!IsAt(file, path)) continue;
         const std::string text = HolderText(writer);
         if (ftruncate(file.get(), 0) != 0 || !WriteAll(file.get(), text).ok()) {
-          Log(LogLevel::kInfo, absl::StrCat("'", path, "' doesn't say who writes checkpoints"));
+          Log(LogLevel::kInfo, absl::StrCat("'", path, "' doesn't name the job that has it"));
         }
         return WriterLock(path, std::move(file));
       }

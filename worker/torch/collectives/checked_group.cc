@@ -26,8 +26,8 @@ std::string Describe(const Tensors& tensors) {
   return text;
 }
 
-// Compares before it passes on. As Python's ProcessGroupWrapper, but over the store, so that it
-// also finds ranks that come to no collective at all.
+// Compares each collective before it passes it on. Like Python's ProcessGroupWrapper, but over the
+// store, so that it also finds ranks that come to no collective at all.
 class CheckedBackend : public c10d::Backend {
  public:
   CheckedBackend(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<CollectiveCheck> check)
@@ -35,7 +35,7 @@ class CheckedBackend : public c10d::Backend {
         backend_(std::move(backend)),
         check_(std::move(check)) {}
 
-  // c10d::Logger casts what is called "gloo" to ProcessGroupGloo.
+  // c10d::Logger casts a backend with the name "gloo" to ProcessGroupGloo.
   const std::string getBackendName() const override {
     return absl::StrCat("checked ", backend_->getBackendName());
   }
@@ -122,7 +122,7 @@ class CheckedBackend : public c10d::Backend {
     Check("barrier", {});
     return backend_->barrier(options);
   }
-  // Two ranks' affairs: nothing for all to compare.
+  // Between two ranks: nothing for all to compare.
   WorkPointer send(Tensors& tensors, int rank, int tag) override {
     return backend_->send(tensors, rank, tag);
   }

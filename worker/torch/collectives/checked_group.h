@@ -9,7 +9,7 @@
 
 namespace ddprun::worker {
 
-// The same group with a check before each collective.
+// Wraps a group so that each collective is checked first.
 c10::intrusive_ptr<c10d::ProcessGroup> CheckedGroup(
     const c10::intrusive_ptr<c10d::Store>& store,
     const c10::intrusive_ptr<c10d::ProcessGroup>& group,

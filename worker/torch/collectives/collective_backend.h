@@ -16,9 +16,9 @@
 
 namespace ddprun::worker {
 
-// What our own c10d backends have in common: c10d's many calls in terms of five, run in order on a
-// queue. All work on the CPU and asynchronously: a call's tensors may be touched again when its
-// work is done. send, recv, gather, scatter and all-to-all are not there; the base class says so.
+// The base of our own c10d backends: implements c10d's many calls with five, run in order on a
+// queue. All work on the CPU and asynchronously: a call's tensors may be used again when its work
+// is done. send, recv, gather, scatter and all-to-all aren't supported; c10d's base class throws.
 // Threads: as c10d's other backends: any, in the same order on all ranks.
 class CollectiveBackend : public c10d::Backend, public CountedCollectives {
  public:
@@ -55,8 +55,8 @@ class CollectiveBackend : public c10d::Backend, public CountedCollectives {
   WorkPointer barrier(const c10d::BarrierOptions& options) override;
 
  protected:
-  // One piece of a collective, which keeps what it needs; called in this order, the first at most
-  // once. `attempt` may be unset.
+  // One piece of a collective, which owns what it needs. `attempt`, unless unset, is called at most
+  // once, before `run`.
   struct Step {
     std::function<bool()> attempt;  // without sleeping; true: done
     std::function<void(std::chrono::milliseconds timeout)> run;
@@ -76,8 +76,9 @@ class CollectiveBackend : public c10d::Backend, public CountedCollectives {
   virtual Step Barrier() = 0;
   virtual void Break(const std::string& reason) = 0;
 
-  // Fails what is queued and waits for what runs; to be called by the derived class' destructor,
-  // whose members steps use. Requires: what runs has been made to end.
+  // Fails the queued collectives and waits for the one that runs. Call it in the derived class'
+  // destructor, because steps use that class' members. Requires: the collective that runs was made
+  // to end.
   void StopQueue() { queue_.reset(); }
 
  private:

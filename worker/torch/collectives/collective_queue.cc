@@ -8,7 +8,7 @@
 namespace ddprun::worker {
 namespace {
 
-// Whether the task is done, one way or the other; `error` is what it failed with.
+// Tries the task. Returns whether it is done, also if it failed with `error`.
 bool Attempt(const CollectiveQueue::Task& task, std::exception_ptr& error) {
   try {
     return task.attempt();
@@ -18,7 +18,8 @@ bool Attempt(const CollectiveQueue::Task& task, std::exception_ptr& error) {
   }
 }
 
-// Lets go of what the task held, then tells: who waits for it may count on that memory.
+// Releases what the task holds before it completes the work: the waiting thread may need that
+// memory.
 void Settle(CollectiveQueue::Task task, const std::exception_ptr& error) {
   task.attempt = nullptr;
   task.run = nullptr;
@@ -59,7 +60,7 @@ void CollectiveQueue::Submit(Task task) {
   Queue(std::move(task), /*front=*/true);
 }
 
-// Requires: the lock.
+// Requires: the lock is held.
 void CollectiveQueue::Queue(Task task, bool front) {
   if (front) {
     tasks_.push_front(std::move(task));

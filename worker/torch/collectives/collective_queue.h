@@ -15,8 +15,8 @@ namespace ddprun::worker {
 
 // Runs a group's collectives one after the other, in the order of their submission, so that they
 // overlap with what the submitting thread does next. They run in the queue's own thread, which
-// starts when it is first needed; but one that finds the queue idle is tried by its submitter,
-// which saves two switches of threads when the peers are in step.
+// starts when it is first needed. But if the queue is idle, the submitter tries the collective
+// itself, which saves two thread switches when the peers are in step.
 // Threads: any.
 class CollectiveQueue {
  public:
@@ -24,12 +24,12 @@ class CollectiveQueue {
     c10::intrusive_ptr<CollectiveWork> work;
     // Runs what can be run without sleeping; true: the task is done. Unset: not to be tried.
     std::function<bool()> attempt;
-    // Runs it, or what `attempt` left of it. Both throw what the work fails with.
+    // Runs the task, or what `attempt` left of it. Both throw the error with which the work fails.
     std::function<void()> run;
   };
 
   CollectiveQueue() = default;
-  // Fails what hasn't begun; waits for what has, so make it end first.
+  // Fails the tasks that haven't begun, and waits for the one that has: make it end first.
   ~CollectiveQueue();
   CollectiveQueue(const CollectiveQueue&) = delete;
   CollectiveQueue& operator=(const CollectiveQueue&) = delete;

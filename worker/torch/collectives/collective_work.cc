@@ -11,7 +11,7 @@ CollectiveWork::CollectiveWork(int rank, c10d::OpType type, std::vector<at::Tens
           c10::make_intrusive<c10::ivalue::Future>(c10::ListType::create(c10::TensorType::get()))) {
 }
 
-// The future first: whoever has waited for the work may ask the future for its value.
+// The future first: a thread that has waited for the work may ask the future for its value.
 void CollectiveWork::Complete() {
   future_->markCompleted(c10::IValue(result_));
   finish();

@@ -15,7 +15,7 @@ class CollectiveWork : public c10d::Work {
  public:
   CollectiveWork(int rank, c10d::OpType type, std::vector<at::Tensor> result);
 
-  // Each once, and only one of them. Callbacks of the future run in the caller's thread.
+  // Call one of both, once. Callbacks of the future run in the caller's thread.
   void Complete();
   void Fail(const std::exception_ptr& error);
 

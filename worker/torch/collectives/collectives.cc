@@ -12,7 +12,7 @@
 namespace ddprun::worker {
 namespace {
 
-// LibTorch's own wrapper doesn't pass the question on.
+// LibTorch's own wrapper doesn't forward getError().
 c10d::ErrorType ErrorOf(const c10::intrusive_ptr<c10d::Backend>& backend) {
   const auto* wrapper = dynamic_cast<const c10d::ProcessGroupWrapper*>(backend.get());
   return wrapper != nullptr ? wrapper->getWrappedPg()->getError() : backend->getError();

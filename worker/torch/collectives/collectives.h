@@ -10,14 +10,14 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 
-// c10d's collectives with a status for an end, which is what Context and Group offer. They are done
-// when they return, on a GPU, too.
+// c10d's collectives for Context and Group: they return a status, and are done when they return, on
+// a GPU, too.
 // Errors of all: UNAVAILABLE, "PeerError: …" — a peer is gone. INTERNAL — LibTorch refused.
 namespace ddprun::worker {
 
-// A GPU is only told to wait for a collective, and does so without an error when the group is
-// aborted. This waits until it has done what it was given so far, and says whether the group was
-// whole all the time: only then do results mean anything. Nothing to do for a CPU.
+// Waits until a GPU has done all work so far, and returns whether the group was whole until then;
+// otherwise the results are garbage. Needed because a GPU's collectives run asynchronously, and end
+// without an error when the group is aborted. Does nothing for a CPU.
 absl::Status AwaitResults(c10d::ProcessGroup& group, torch::Device device);
 
 absl::Status AllReduce(c10d::ProcessGroup& group, torch::Tensor& tensor,

@@ -8,10 +8,10 @@
 
 namespace ddprun::worker {
 
-// A c10d backend on the CPU that counts the collectives which this rank has begun: by their numbers
-// it is known which rank the others wait for (docs/PROGRESS.md). LibTorch casts backends to their
-// classes by their names (c10d::Logger does), so what counts is the class itself and nothing around
-// it. Threads: any.
+// A c10d backend on the CPU that counts the collectives which this rank has begun. The ranks'
+// counts show which rank the others wait for (docs/PROGRESS.md). The backend class itself counts,
+// not a wrapper, because LibTorch casts a backend to its class by its name (c10d::Logger). Threads:
+// any.
 class CountedCollectives {
  public:
   CountedCollectives() = default;
@@ -19,8 +19,8 @@ class CountedCollectives {
   CountedCollectives& operator=(const CountedCollectives&) = delete;
   virtual ~CountedCollectives() = default;
 
-  // Called at the beginning of each collective, on its thread, with the number of those begun so
-  // far. Requires: none has begun.
+  // Sets a function that is called at the beginning of each collective, on its thread, with the
+  // number of collectives begun so far. Requires: none has begun.
   void set_on_begin(std::function<void(uint64_t)> on_begin) { on_begin_ = std::move(on_begin); }
 
  protected:

@@ -8,8 +8,8 @@
 
 namespace ddprun::worker {
 
-// c10d's Gloo, which counts those collectives that the runtime and DDP's reducer call. One that
-// calls another counts twice, on all ranks alike.
+// c10d's Gloo, which counts the collectives that the runtime and DDP's reducer call. A collective
+// that calls another one counts twice, on all ranks alike.
 class CountedGloo : public c10d::ProcessGroupGloo, public CountedCollectives {
  public:
   using Tensors = std::vector<at::Tensor>;

@@ -18,8 +18,8 @@
 namespace ddprun::worker {
 namespace {
 
-// c10d::Logger casts what is called "gloo" to ProcessGroupGloo, and LibTorch's wrapper has the name
-// of what it wraps.
+// c10d::Logger casts a backend with the name "gloo" to ProcessGroupGloo, and LibTorch's wrapper has
+// the name of the backend that it wraps.
 class DebugBackend : public c10d::ProcessGroupWrapper {
  public:
   using ProcessGroupWrapper::ProcessGroupWrapper;

@@ -10,18 +10,18 @@
 
 namespace ddprun::worker {
 
-// Under TORCH_DISTRIBUTED_DEBUG=DETAIL, what Python does then: the same group, which compares its
-// collectives over a second one of Gloo before it runs them, so that a mismatch, or a rank that
-// does not come within the collectives' timeout, is an error that names the ranks. Else `group`
-// itself. A collective under DETAIL. Throws as LibTorch does. Errors: those of CreateProcessGroup.
-// INTERNAL — TORCH_DISTRIBUTED_DEBUG is none of OFF, INFO and DETAIL.
+// Under TORCH_DISTRIBUTED_DEBUG=DETAIL wraps `group` as Python does: collectives are compared over
+// a second group, of Gloo, before they run, so that a mismatch, or a rank that doesn't come within
+// the collectives' timeout, is an error that names the ranks. Else returns `group`. A collective
+// under DETAIL. Throws as LibTorch does. Errors: those of CreateProcessGroup. INTERNAL —
+// TORCH_DISTRIBUTED_DEBUG is none of OFF, INFO and DETAIL.
 absl::StatusOr<c10::intrusive_ptr<c10d::ProcessGroup>> DebugGroup(
     const c10::intrusive_ptr<c10d::Store>& store,
     const c10::intrusive_ptr<c10d::ProcessGroup>& group, const ProcessGroupPlan& plan);
 
 // The variables of this environment that change how workers communicate (NCCL_*, TORCH_NCCL_*,
-// GLOO_*, TORCH_DISTRIBUTED_DEBUG, TORCH_CPP_LOG_LEVEL), as "NAME=value …", sorted, but for what
-// launchers set; "" = none.
+// GLOO_*, TORCH_DISTRIBUTED_DEBUG, TORCH_CPP_LOG_LEVEL), as "NAME=value …", sorted, without those
+// that launchers set; "" = none.
 std::string CommunicationVariables();
 
 }  // namespace ddprun::worker

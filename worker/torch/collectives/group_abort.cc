@@ -52,19 +52,19 @@ std::map<ino_t, int> TcpSockets() {
   return found;
 }
 
-// Threads whose work nobody waits for any more.
+// Threads that were abandoned: their work isn't waited for any more.
 class Abandoned {
  public:
   static Abandoned& Get() {
     static auto* one = new Abandoned();
     return *one;
   }
-  // A connect: it ends with Gloo's timeouts.
+  // Adds a connect, which ends by Gloo's timeouts.
   void Add(std::thread thread) {
     const std::lock_guard<std::mutex> lock(mutex_);
     connects_.push_back(std::move(thread));
   }
-  // What may never end.
+  // Runs work that may never end.
   void Run(std::function<void()> work) {
     const std::lock_guard<std::mutex> lock(mutex_);
     Task& task = tasks_.emplace_back();
@@ -138,7 +138,7 @@ struct GroupAbort::Attempt {
     aborted = true;
     changed.notify_all();
   }
-  // False: it was aborted, and isn't done.
+  // Waits for the connect. False: it was aborted before it was done.
   bool Await() {
     std::unique_lock<std::mutex> lock(mutex);
     changed.wait(lock, [this] { return done || aborted; });
@@ -180,7 +180,7 @@ void GroupAbort::Connect(std::function<void()> connect, Sockets sockets) {
   }
   thread.join();
   if (attempt->error != nullptr) {
-    // Peers that broke off theirs are the likely reason, in whatever words.
+    // Whatever the error's text is, peers that were aborted as well are the likely reason.
     if (aborted_) throw PeerFailure(kEndedMeanwhile);
     std::rethrow_exception(attempt->error);
   }
@@ -194,7 +194,7 @@ void GroupAbort::Connect(std::function<void()> connect, Sockets sockets) {
 }
 
 void GroupAbort::DestroyBeside(c10::intrusive_ptr<c10d::Backend> backend, at::Tensor memory) {
-  // A function can be copied: a pointer to what it destroys can, too.
+  // A std::function must be copyable, so the group is behind a shared pointer.
   const auto held = std::make_shared<c10::intrusive_ptr<c10d::Backend>>(std::move(backend));
   Abandoned::Get().Run([held, memory = std::move(memory)] { held->reset(); });
 }

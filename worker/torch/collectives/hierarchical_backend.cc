@@ -17,13 +17,46 @@
 #include "base/check.h"
 #include "worker/torch/errors/exception_status.h"
 
+// Collectives in two levels: shared memory on a host, the leaders' backend between hosts.
+//
+// Goal: only one rank a host, its leader, uses the network. Gloo's ring then has as many members as
+// there are hosts, so it takes fewer turns (a turn costs a wake-up at both ends). Each collective
+// is a sequence of local and leaders' collectives; all ranks of a host run the same local ones.
+//
+// Example: all-reduce (sum), hosts {0 1} and {2 3}; ranks 0 and 2 lead.
+//
+//   rank                       0    1    2    3
+//   begins with                1    2    3    4
+//   local all-reduce           3    3    7    7
+//   leaders' all-reduce       10    3   10    7
+//   local broadcast from 0    10   10   10   10
+//
+// An average is summed in both steps and divided by the number of ranks, by the leaders, before the
+// last one: averages of hosts' averages would be wrong for hosts of different sizes.
+//
+// Example: all-gather, hosts {0 1} and {2}. A block a host, all as long as the largest host's:
+//
+//   leader 0's block   [ rank 0 | rank 1 ]
+//   leader 1's block   [ rank 2 | zeros  ]
+//
+// The leaders exchange blocks with one all-gather of equal parts, then broadcast all of them.
+//
+// Invariant: all ranks get the same bits. A leader's result is broadcast and never computed again,
+// and Reduce in AllReduceSmall runs in the order of hosts on each leader. The order can matter: in
+// float32, 1e8 - 1e8 + 1 is 1, but 1 + 1e8 - 1e8 is 0.
+//
+// Failure: Gloo's collectives can't be cancelled. A rank that is aborted stops waiting for one
+// (Await) while Gloo's threads may still write into its tensors. So everything handed to Gloo owns
+// its memory (AsBytes), and an abandoned group is given to `dispose`, or left to the end of the
+// process: its destructor would wait for the collective's timeout.
+
 namespace ddprun::worker {
 namespace {
 
 using c10d::ReduceOp;
 
-// What the leaders do with what their hosts have reduced. The average is taken at the end; Gloo
-// would add truth values up as bytes.
+// The reduction of the leaders' step. Gloo would add truth values up as bytes, so that a sum of
+// them ("or", as in Reduce of worker/shm) is a maximum here.
 ReduceOp LeadersOperation(const ReduceOp& operation, const at::Tensor& tensor) {
   const auto kind = static_cast<ReduceOp::RedOpType>(operation);
   if (kind == ReduceOp::AVG) return ReduceOp::SUM;
@@ -33,10 +66,14 @@ ReduceOp LeadersOperation(const ReduceOp& operation, const at::Tensor& tensor) {
   return operation;
 }
 
-// Up to here, in all that a leader gets, each sends what it has to each other one. Gloo's
-// collectives pass it on around a ring, which takes as many turns as there are hosts, or twice as
-// many, with a wake-up of both ends and three messages each. Six processes on two cores, 8 bytes:
-// an all-reduce 19 ms and 310 switches of threads, an all-gather 11 and 157; all to all 3.4 and 75.
+// Up to so many bytes that a leader receives in all, each leader sends its data to each other one
+// (all-to-all). Gloo's other collectives pass data on around a ring, in as many turns as there are
+// hosts, or twice as many, each with a wake-up of both ends and three messages. Measured with six
+// processes on two cores and 8 bytes:
+//
+//   all-reduce   19 ms    310 thread switches
+//   all-gather   11 ms    157
+//   all-to-all   3.4 ms    75
 constexpr size_t kSmallBytes = size_t{64} << 10;
 
 bool IsSmallSum(const ReduceOp& operation, const at::Tensor& tensor, size_t hosts) {
@@ -54,7 +91,7 @@ void Reduce(const ReduceOp& operation, const at::Tensor& other, at::Tensor& sum)
   }
 }
 
-// Keeps the memory: Gloo may still write there after its group was abandoned. Requires: contiguous.
+// The tensor's memory as bytes, which it keeps alive. Requires: contiguous.
 at::Tensor AsBytes(const at::Tensor& tensor) {
   return at::from_blob(
       tensor.data_ptr(), {static_cast<int64_t>(tensor.nbytes())}, [tensor](void* /*data*/) {},
@@ -110,8 +147,8 @@ void HierarchicalBackend::Abandon() {
   signal_->changed.notify_all();
 }
 
-// Which the other hosts' leaders see. A collective that still runs would hold up the destructor up
-// to its timeout.
+// The other hosts' leaders see that the connections are closed, and fail as well. Of an abandoned
+// group, the destructor would wait for the collective that still runs, up to its timeout.
 void HierarchicalBackend::CloseLeaders() {
   const std::lock_guard lock(signal_->mutex);
   if (signal_->abandoned && dispose_ != nullptr) {
@@ -163,7 +200,7 @@ void HierarchicalBackend::AllReduceLeaders(const at::Tensor& tensor, const Reduc
   if (IsSmallSum(of_leaders, tensor, layout_.hosts.size())) {
     return AllReduceSmall(tensor, of_leaders, timeout);
   }
-  // Gloo has no int16; in int32 the lower half is the same.
+  // Gloo has no int16. The lower half of the int32 result is the int16 result, wrapped around.
   const bool widen = tensor.scalar_type() == at::kShort;
   Tensors tensors = {widen ? tensor.to(at::kInt) : tensor};
   c10d::AllreduceOptions options;
@@ -175,7 +212,7 @@ void HierarchicalBackend::AllReduceLeaders(const at::Tensor& tensor, const Reduc
 
 void HierarchicalBackend::AllReduceSmall(const at::Tensor& tensor, const ReduceOp& operation,
                                          Milliseconds timeout) {
-  const at::Tensor bytes = AsBytes(tensor);  // in the order in which they lie
+  const at::Tensor bytes = AsBytes(tensor);
   at::Tensor blocks =
       at::empty({static_cast<int64_t>(layout_.hosts.size()), bytes.numel()}, at::kByte);
   AllGatherLeaders(bytes, blocks, timeout);
@@ -189,7 +226,7 @@ void HierarchicalBackend::BroadcastLeaders(const at::Tensor& tensor, uint32_t ho
                                            Milliseconds timeout) {
   if (leaders_ == nullptr) throw PeerFailure("the connection of the hosts' leaders is gone");
   if (tensor.numel() == 0) return;
-  // As bytes: Gloo doesn't know every type.
+  // As bytes, because Gloo doesn't know every type.
   Tensors tensors = {AsBytes(tensor)};
   c10d::BroadcastOptions options;
   options.rootRank = host;
@@ -240,8 +277,6 @@ void HierarchicalBackend::RunAllGather(const at::Tensor& input, const Tensors& o
   for (const uint32_t rank : layout_.hosts[host_]) of_host.push_back(outputs[rank]);
   Local(ShmGroup::AllGather(input, of_host), timeout);
   if (input.numel() == 0 || layout_.hosts.size() == 1) return;
-  // A block for each host, all as long as that of the largest: the leaders exchange them at once,
-  // and their hosts get all at once.
   const auto bytes = static_cast<int64_t>(input.nbytes());
   size_t most = 0;
   for (const auto& ranks : layout_.hosts) most = std::max(most, ranks.size());
@@ -266,7 +301,7 @@ void HierarchicalBackend::RunAllGather(const at::Tensor& input, const Tensors& o
 
 CollectiveBackend::Step HierarchicalBackend::AllReduce(const at::Tensor& tensor,
                                                        const ReduceOp& operation) {
-  // In the calling thread: what can't be reduced is an error here.
+  // Only for its checks: an impossible reduction is an error in the calling thread.
   ShmGroup::AllReduce(tensor, operation);
   return ToStep([this, tensor, operation](Milliseconds timeout) {
     RunAllReduce(tensor, operation, timeout);
@@ -286,7 +321,8 @@ CollectiveBackend::Step HierarchicalBackend::AllGather(const at::Tensor& input,
       [this, input, outputs](Milliseconds timeout) { RunAllGather(input, outputs, timeout); });
 }
 
-// Everything is reduced, and each rank keeps its block.
+// An all-reduce of all blocks, after which each rank keeps its own. Between hosts that sends more
+// than a reduce-scatter would, but Gloo's is an all-reduce as well.
 CollectiveBackend::Step HierarchicalBackend::ReduceScatter(const Tensors& inputs,
                                                            const at::Tensor& output,
                                                            const ReduceOp& operation) {

@@ -14,7 +14,7 @@
 
 namespace ddprun::worker {
 
-// Which world ranks share a host, in order; the first of each host is its leader.
+// The world ranks of each host, in order; the first rank of a host is its leader.
 struct HostLayout {
   std::vector<std::vector<uint32_t>> hosts;
 
@@ -23,24 +23,24 @@ struct HostLayout {
   uint32_t LocalRankOf(uint32_t rank) const;
 };
 
-// c10d's collectives over several hosts: in shared memory on each, and over another backend (Gloo)
-// between the hosts' leaders, so that data cross the network once a host instead of once a rank.
-// All ranks get the same bits where the leaders' backend gives the leaders the same.
-// A failure of the leaders' collectives fails those of their hosts, and the other way round.
+// c10d's collectives over several hosts: in shared memory on each host, and over another backend
+// (Gloo) between the hosts' leaders, so that only one rank a host uses the network. All ranks get
+// the same bits if the leaders' backend gives all leaders the same. A failure of the leaders'
+// collectives fails those on their hosts, and the other way round.
 class HierarchicalBackend : public CollectiveBackend {
  public:
-  // What becomes of a leaders' group in which a collective may still run.
+  // Takes a leaders' group in which a collective may still run.
   using Disposal = std::function<void(c10::intrusive_ptr<c10d::Backend> leaders)>;
 
-  // `leaders`: the leaders' group, by host; null on ranks that lead none. `dispose`: none = it is
-  // left to the end of the process.
+  // `leaders`: the leaders' group, by host; null on other ranks. `dispose`: null = such a group is
+  // never destroyed.
   HierarchicalBackend(uint32_t rank, HostLayout layout, std::unique_ptr<ShmGroup> local,
                       c10::intrusive_ptr<c10d::Backend> leaders, std::chrono::milliseconds timeout,
                       Disposal dispose = nullptr);
   ~HierarchicalBackend() override;
 
-  // Where each rank is alone on its host, nothing but the leaders' Gloo is left. It isn't called
-  // "gloo", as c10d::Logger casts what is to ProcessGroupGloo.
+  // With one rank a host only the leaders' Gloo is left. The name isn't "gloo", because
+  // c10d::Logger casts backends of that name to ProcessGroupGloo.
   const std::string getBackendName() const override {
     return layout_.hosts.size() == static_cast<size_t>(getSize()) ? "ordered gloo" : "hierarchical";
   }
@@ -57,18 +57,20 @@ class HierarchicalBackend : public CollectiveBackend {
  private:
   using Milliseconds = std::chrono::milliseconds;
 
-  // Between the queue's thread, Gloo's and whoever aborts. It outlives an abandoned group.
+  // Shared by the queue's thread, Gloo's threads and the one that aborts. Outlives an abandoned
+  // group.
   struct Signal {
     std::mutex mutex;
     std::condition_variable changed;
     bool abandoned = false;
   };
 
-  // As a step: what it throws ends the group on this host and the leaders' connections.
+  // Makes a step of `run`: an exception ends the group on this host and the leaders' connections.
   Step ToStep(std::function<void(Milliseconds timeout)> run);
   bool leads() const { return local_->rank() == 0; }
   void Local(shm::Call call, Milliseconds timeout) { local_->Finish(call, timeout); }
-  // The leaders' collective, unless the group is abandoned meanwhile, which Gloo can't be told.
+  // Waits for a collective of the leaders. Throws PeerFailure when the group is abandoned, which
+  // doesn't end Gloo's collective.
   void Await(const c10::intrusive_ptr<c10d::Work>& work);
   void Abandon();
   void CloseLeaders();
@@ -78,10 +80,10 @@ class HierarchicalBackend : public CollectiveBackend {
   void RunAllGather(const at::Tensor& input, const Tensors& outputs, Milliseconds timeout);
   void AllReduceLeaders(const at::Tensor& tensor, const c10d::ReduceOp& operation,
                         Milliseconds timeout);
-  // The same of few bytes, each to everybody: added up in the hosts' order.
+  // All-reduce of few bytes: an all-gather between leaders, then a sum in the order of hosts.
   void AllReduceSmall(const at::Tensor& tensor, const c10d::ReduceOp& operation,
                       Milliseconds timeout);
-  // `own` [n] of each leader into everybody's `blocks` [hosts, n].
+  // Gathers each leader's `own` [n] into every leader's `blocks` [hosts, n].
   void AllGatherLeaders(at::Tensor own, const at::Tensor& blocks, Milliseconds timeout);
   void BroadcastLeaders(const at::Tensor& tensor, uint32_t host, Milliseconds timeout);
 

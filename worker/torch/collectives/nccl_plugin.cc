@@ -1,4 +1,4 @@
-// The plug-in library itself; the only file that sees CUDA and NCCL.
+// The plug-in library itself; the only file that includes CUDA's and NCCL's headers.
 #include "worker/torch/collectives/nccl_plugin.h"
 
 #include <ATen/cuda/CUDAContext.h>
@@ -18,8 +18,8 @@ using c10d::ProcessGroupNCCL;
 
 namespace {
 
-// From the abort of a group to its end: of each collective that it breaks off LibTorch's watchdog
-// would write a dozen lines, with a stack.
+// Silences LibTorch's watchdog from the abort of a group to its end: it would write a dozen lines,
+// with a stack, for each collective that the abort breaks.
 class QuietWatchdogs {
  public:
   QuietWatchdogs() {
@@ -42,7 +42,7 @@ class QuietWatchdogs {
 class NcclGroup : public ProcessGroupNCCL {
  public:
   using ProcessGroupNCCL::ProcessGroupNCCL;
-  // Else LibTorch warns of a program that forgot to.
+  // Otherwise LibTorch warns that the program has forgotten the shutdown.
   ~NcclGroup() override {
     if (aborted_) return;
     try {
@@ -57,7 +57,7 @@ class NcclGroup : public ProcessGroupNCCL {
     quiet_.emplace();
     ProcessGroupNCCL::abort();
   }
-  // The works of an aborted group end as if all were well.
+  // The works of an aborted group end without an error, so this reports it.
   c10d::ErrorType getError() override {
     return aborted_ ? c10d::ErrorType::REMOTE_ERROR : ProcessGroupNCCL::getError();
   }
@@ -71,7 +71,7 @@ class NcclGroup : public ProcessGroupNCCL {
 
 extern "C" int ddprun_nccl_device_count() { return c10::cuda::device_count(); }
 
-// Connects at once, so that a peer that is missing is an error here and not in the first step.
+// Connects at once, so that a missing peer is an error here, not in the first step.
 extern "C" void ddprun_nccl_create_backend(const NcclPluginArguments& arguments,
                                            c10::intrusive_ptr<c10d::Backend>* backend) {
   const auto index = static_cast<c10::DeviceIndex>(arguments.device_index);

@@ -31,19 +31,20 @@ inline constexpr const char* kNcclPluginLibrary = "libddprun_nccl.so";
 inline constexpr const char* kNcclCreateBackendSymbol = "ddprun_nccl_create_backend";
 inline constexpr const char* kNcclDeviceCountSymbol = "ddprun_nccl_device_count";
 
-// True when this machine has NVIDIA GPUs and CUDA_VISIBLE_DEVICES hides not all of them.
+// Whether this machine has NVIDIA GPUs that CUDA_VISIBLE_DEVICES doesn't hide.
 bool MachineHasGpus();
 
-// For a process that outlives its groups: LibTorch does nothing by itself about their errors and
-// hangs. It would end the process; and after a peer's death its watchdog sleeps for a minute, in
-// which others may write dumps, and its monitor, once it has seen somebody's signal to, for the
-// eight minutes of a heartbeat, and a group can't be destroyed before they end. ddprun notices
-// hangs, too. Sets variables: before there are threads that may read them. Source: those of
-// ProcessGroupNCCL.hpp, and how LibTorch 2.11 behaves.
+// Turns off LibTorch's own handling of NCCL's errors and hangs, for a process that outlives its
+// groups. LibTorch would end the process. And after a peer's death its watchdog sleeps for a
+// minute, in which others may write dumps, and its monitor, once a dump was signaled, for a
+// heartbeat of eight minutes; a group can't be destroyed before both end. ddprun detects hangs
+// itself. Sets environment variables, so call it before there are threads that may read them.
+// Source: the variables of ProcessGroupNCCL.hpp, and the behavior of LibTorch 2.11.
 void LeaveNcclErrorsAlone();
 
-// Loads the plug-in: the file DDPRUN_NCCL_PLUGIN names, else by the program's search path. It stays
-// loaded. Errors: FAILED_PRECONDITION — it can't be loaded; the text says what to do.
+// Loads the plug-in, from the file that DDPRUN_NCCL_PLUGIN names, else from the program's search
+// path. The library stays loaded. Errors: FAILED_PRECONDITION — it can't be loaded; the text says
+// what to do.
 absl::StatusOr<NcclPlugin> LoadNcclPlugin();
 
 }  // namespace ddprun::worker

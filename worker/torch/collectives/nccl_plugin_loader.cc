@@ -38,13 +38,13 @@ void LeaveNcclErrorsAlone() {
 // In the process that workers are forked from (worker/env/parked_program.h): CUDA's libraries take
 // a quarter of a second, which each new worker would pay.
 extern "C" void ddprun_load_ahead() {
-  if (MachineHasGpus()) LoadNcclPlugin().IgnoreError();  // who needs it hears of it
+  if (MachineHasGpus()) LoadNcclPlugin().IgnoreError();  // reported when NCCL is needed
 }
 
 absl::StatusOr<NcclPlugin> LoadNcclPlugin() {
   const char* named = std::getenv("DDPRUN_NCCL_PLUGIN");
   const char* library = named != nullptr && *named != '\0' ? named : kNcclPluginLibrary;
-  // Global, as libtorch_cuda registers its kernels for everyone.
+  // Global, because libtorch_cuda registers its kernels for the whole process.
   void* handle = dlopen(library, RTLD_NOW | RTLD_GLOBAL);
   if (handle == nullptr) return LoadError(library);
   NcclPlugin plugin;

@@ -29,8 +29,8 @@ namespace {
 using c10d::ProcessGroup;
 using c10d::ProcessGroupGloo;
 
-// With all peers present a connection takes milliseconds; a peer that dies between its address and
-// its connection costs five of these.
+// When all peers are present, a connection takes milliseconds. A peer that dies after it has
+// published its address, and before it connects, costs kConnectTries of these.
 constexpr std::chrono::seconds kConnectTimeout(5);
 constexpr int kConnectTries = 5;  // c10d's
 
@@ -72,7 +72,7 @@ c10::intrusive_ptr<ProcessGroup> Wrap(const c10::intrusive_ptr<c10d::Store>& sto
   return group;
 }
 
-// What `make` makes, which owns all that it uses.
+// Runs `make`, which owns all that it uses, and returns its result.
 template <typename Make>
 auto Connect(const ProcessGroupPlan& plan, GroupAbort::Sockets sockets, const Make& make) {
   if (plan.abort == nullptr) return make();
@@ -86,7 +86,7 @@ struct GlooConnections {
   std::vector<std::string> words;  // of all ranks
 };
 
-// Params: word: for the other ranks.
+// Params: word: sent to the other ranks.
 GlooConnections ConnectGloo(const c10::intrusive_ptr<c10d::Store>& store, uint32_t rank,
                             size_t ranks, const ProcessGroupPlan& plan,
                             const std::string& word = "") {
@@ -101,8 +101,8 @@ GlooConnections ConnectGloo(const c10::intrusive_ptr<c10d::Store>& store, uint32
                                             static_cast<int>(ranks), options);
   });
   backend->setTimeout(absl::ToChronoMilliseconds(plan.collective_timeout));
-  // Who has all its connections and ends at once would break those that wait for the other side of
-  // theirs. (torch's init_process_group waits so, too: _store_based_barrier.)
+  // A rank that has all its connections and ends at once would break ranks that still wait for
+  // theirs. (torch's init_process_group waits as well: _store_based_barrier.)
   std::vector<std::string> words = GatherWords(*store, "connected", rank, ranks, word,
                                                kConnectTries * absl::FromChrono(kConnectTimeout));
   return {std::move(backend), std::move(words)};
@@ -123,7 +123,7 @@ absl::StatusOr<std::unique_ptr<ShmGroup>> CreateShmGroup(
   absl::StatusOr<std::unique_ptr<ShmGroup>> group =
       ShmGroup::Create(of_host, layout.LocalRankOf(plan.rank), layout.hosts[host]);
   if (layout.hosts.size() == 1) return group;
-  // The ranks of a host agree; the hosts' first ones speak for them.
+  // The ranks of a host agree, so the first rank of each host reports for all.
   std::vector<std::string> keys;
   for (size_t number = 0; number < layout.hosts.size(); ++number) {
     keys.push_back(absl::StrCat("shm/", number, "/answer"));
@@ -186,7 +186,7 @@ c10::intrusive_ptr<ProcessGroup> CreateNccl(const c10::intrusive_ptr<c10d::Store
     plugin.create_backend(arguments, &made);
     return made;
   });
-  // Each thread has one of its own.
+  // The current device is a setting of each thread.
   const c10::Device device(c10::kCUDA, static_cast<c10::DeviceIndex>(plan.device_index));
   c10::impl::VirtualGuardImpl(device.type()).setDevice(device);
   return Wrap(store, plan, c10::DeviceType::CUDA, ProcessGroup::BackendType::NCCL, backend);
@@ -212,9 +212,9 @@ Choice ChooseForCpu(const HostLayout& layout, uint32_t world_size) {
                        " hosts and train on the CPU: shared memory on each, gloo between them")};
 }
 
-// Gloo for a process that outlives its groups: one collective after the other. Where two run at a
-// time and one fails, Gloo may be left with data for a buffer that is gone; then it reads no more
-// of that connection, and the other one never hears that it has ended.
+// Gloo for a process that outlives its groups: runs one collective at a time. If two ran at the
+// same time and one failed, Gloo could receive data for a buffer that is gone; it would then stop
+// reading from that connection, and the other collective would never notice its end.
 absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateOrderedGloo(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan) {
   HostLayout alone;
@@ -256,8 +256,8 @@ absl::StatusOr<c10::intrusive_ptr<ProcessGroup>> CreateForCpu(
   return CreateGloo(store, plan);
 }
 
-// Gloo writes to sockets whose other end may be gone: with the signal's default that ends the
-// process without a word, where Python, which ignores it, gets an error.
+// Gloo writes to sockets that the peer may have closed. SIGPIPE's default action would end the
+// process without a message; Python ignores the signal and gets an error.
 void IgnoreBrokenPipes() {
   struct sigaction action {};
   if (sigaction(SIGPIPE, nullptr, &action) != 0 || action.sa_handler != SIG_DFL) return;

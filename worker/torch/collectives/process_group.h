@@ -12,30 +12,30 @@
 
 namespace ddprun::worker {
 
-// kAuto: of those for the CPU, what suits the hosts: shared memory on one, hierarchical where a
-// host has several ranks, else Gloo; and Gloo where shared memory can't be used.
+// kAuto: the CPU backend that suits the hosts: shared memory on one host, hierarchical if a host
+// has several ranks, else Gloo; and Gloo if shared memory can't be used.
 enum class BackendKind { kAuto, kGloo, kNccl, kShm, kHierarchical };
 
-// "auto", "gloo" and so on: the words that users write.
+// The name that users write: "auto", "gloo" and so on.
 const char* BackendName(BackendKind kind);
 
 struct ProcessGroupPlan {
   BackendKind backend = BackendKind::kGloo;
   uint32_t rank = 0;
   uint32_t world_size = 1;
-  uint32_t host = 0;     // number of this rank's host: of its agent, or launcher
+  uint32_t host = 0;     // number of this rank's agent or launcher, which stands for the host
   int device_index = 0;  // NCCL: this process' GPU
   // Name or IP that Gloo binds and that peers reach; "" = what this machine's name resolves to.
   // The interfaces of GLOO_SOCKET_IFNAME come before it, as in Python.
   std::string bind_address;
   absl::Duration start_timeout;       // for all peers to appear
   absl::Duration collective_timeout;  // for one collective
-  std::shared_ptr<GroupAbort> abort;  // can end what is made; null = nobody will
+  std::shared_ptr<GroupAbort> abort;  // can abort the group; null = the group is never aborted
 };
 
 // Meets all peers through `store` (no rank is bound or connected before all have come), then
-// connects them. From then on SIGPIPE is ignored in this process, as Python does, unless the
-// program has a handler of its own: a peer that is gone is an error of the collective.
+// connects them. From then on this process ignores SIGPIPE, as Python does, unless the program has
+// a handler of its own: a lost peer is an error of the collective.
 // Params: reason: what the backend is and why, for people; may be null.
 // Errors: UNAVAILABLE, "PeerError: …" — a peer did not come within start_timeout, died meanwhile,
 // or the generation ended. INTERNAL — LibTorch refused; the text says why. FAILED_PRECONDITION —
@@ -47,9 +47,9 @@ absl::StatusOr<c10::intrusive_ptr<c10d::ProcessGroup>> CreateProcessGroup(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan,
     std::string* reason = nullptr);
 
-// Gloo alone, for messages from one rank to another (send and recv of tensors in CPU memory), which
-// our own backends don't have; it works beside them, in a thread of its own. A collective, after
-// CreateProcessGroup of the same plan, over a store of its own.
+// Creates a Gloo group for messages from one rank to another (send and recv of tensors in CPU
+// memory), which our own backends don't support. The group works beside them, in a thread of its
+// own. A collective, after CreateProcessGroup of the same plan, over a store of its own.
 // Errors: UNAVAILABLE, INTERNAL as above. Bound: as above, without start_timeout.
 absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> CreateMessageGroup(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan);

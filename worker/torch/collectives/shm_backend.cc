@@ -5,8 +5,8 @@
 namespace ddprun::worker {
 namespace {
 
-// What is larger goes to the queue's thread at once, beside the backward pass: copying it takes
-// longer than waking a thread.
+// Larger tensors go to the queue's thread at once, beside the backward pass, because copying them
+// takes longer than waking a thread.
 constexpr size_t kTriedBytes = size_t{512} << 10;
 
 }  // namespace

@@ -24,10 +24,10 @@ using shm::Kind;
 using shm::Reduction;
 using shm::Segment;
 
-// The training thread waits busily for peers that are nearly in step. Seen on 2 cores: char_gpt
-// trains a tenth faster with it than with 50 µs (bench/worker_bench.py).
+// How long the training thread spins for peers that are nearly in step. Measured on 2 cores:
+// char_gpt trains a tenth faster with this than with 50 µs (bench/worker_bench.py).
 constexpr absl::Duration kPatience = absl::Milliseconds(1);
-// About what putting a thread to sleep and waking it costs.
+// About the cost of putting a thread to sleep and waking it.
 constexpr absl::Duration kBackgroundPatience = absl::Microseconds(20);
 
 constexpr std::chrono::hours kLongestTimeout(24 * 365);
@@ -40,7 +40,7 @@ int AvailableCpus() {
   return sched_getaffinity(0, sizeof(cpus), &cpus) == 0 ? CPU_COUNT(&cpus) : 1;
 }
 
-// Busy waiting pays only while a core is there for whoever is waited for.
+// Spinning pays only if there is a core for the peer that is waited for.
 absl::Duration PatienceFor(uint32_t threads, absl::Duration patience) {
   return AvailableCpus() >= static_cast<int>(threads) ? patience : absl::ZeroDuration();
 }
@@ -77,7 +77,7 @@ DataType TypeOf(const at::Tensor& tensor) {
   Refuse(absl::StrCat("no reductions for tensors of ", c10::toString(tensor.scalar_type())));
 }
 
-// For collectives that only copy: what can't be computed with goes as bytes.
+// For collectives that only copy: types without arithmetic are sent as bytes.
 shm::Announcement CopyOf(Kind kind, const at::Tensor& tensor, uint32_t root = 0) {
   const std::optional<DataType> type = FindType(tensor);
   return {.kind = kind,
@@ -149,7 +149,7 @@ absl::Duration TimeoutOf(const c10d::Store& store) { return absl::FromChrono(sto
 absl::StatusOr<std::unique_ptr<Segment>> MakeSegment(c10d::Store& store, uint32_t rank,
                                                      uint32_t ranks) {
   if (rank == 0) {
-    // Unlike for every other segment that this host ever had.
+    // Different for every segment that this host ever had.
     const auto nonce =
         static_cast<uint64_t>(MonotonicNow().nanoseconds()) ^ static_cast<uint64_t>(getpid()) << 40;
     absl::StatusOr<std::unique_ptr<Segment>> segment = Segment::Create(ranks, nonce);
@@ -162,7 +162,7 @@ absl::StatusOr<std::unique_ptr<Segment>> MakeSegment(c10d::Store& store, uint32_
   return Segment::Open(address, ranks);
 }
 
-// Everybody's answer to everybody; the first refusal is the group's.
+// Exchanges all ranks' results; the first error is that of the group.
 absl::Status AgreeOn(c10d::Store& store, uint32_t rank, const std::vector<uint32_t>& world_ranks,
                      const absl::Status& mine) {
   const std::vector<std::string> answers = GatherWords(
@@ -260,7 +260,7 @@ bool ShmGroup::Try(Call& call) {
 }
 
 void ShmGroup::Finish(Call& call, std::chrono::milliseconds timeout) {
-  // No limit at all comes as the largest number, which no clock can be added to.
+  // "No limit" is the largest number, to which the clock's time can't be added.
   const Instant deadline =
       timeout > kLongestTimeout ? Instant::Infinite() : MonotonicNow() + absl::FromChrono(timeout);
   ThrowIfFailed(communicator_->Finish(call, background_patience_, deadline));

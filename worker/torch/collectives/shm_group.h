@@ -19,10 +19,11 @@
 
 namespace ddprun::worker {
 
-// The ranks of one host in shared memory, with tensors: what both backends that use it are made of.
-// Errors are thrown: PeerFailure where a peer ended, left or didn't come in time;
-// std::invalid_argument where ranks call different collectives or a tensor can't be used.
-// Threads: one at a time, but for Break.
+// Collectives of one host's ranks on tensors, in shared memory; both backends that use shared
+// memory are built on it.
+// Errors are thrown: PeerFailure if a peer ended, left or didn't come in time;
+// std::invalid_argument if ranks call different collectives or a tensor can't be used.
+// Threads: one at a time, except for Break.
 class ShmGroup {
  public:
   // Makes or opens the segment and meets the other ranks of the host through `store`, which belongs
@@ -48,13 +49,13 @@ class ShmGroup {
                                  const c10d::ReduceOp& operation);
   static shm::Call Barrier();
 
-  // Runs the call as far as it goes without sleeping; true: it is done.
+  // Runs the call as far as possible without sleeping. Returns whether it is done.
   bool Try(shm::Call& call);
-  // Runs it, or the rest of it. `timeout`: for the peers to come.
+  // Runs the call, or the rest of it. `timeout`: how long to wait for peers.
   void Finish(shm::Call& call, std::chrono::milliseconds timeout);
   // Fails the collectives of all ranks, now and from now on. Threads: any.
   void Break(const std::string& reason) { communicator_->segment().Break(reason); }
-  // The same, on the way out: tells peers that still wait for this rank. Threads: any.
+  // Break(), called before this rank leaves, for peers that still wait for it. Threads: any.
   void Leave();
 
  private:

@@ -39,12 +39,12 @@ using worker::WorkerEnvironment;
 
 // The agent knew the assignment before it started this process.
 constexpr absl::Duration kAssignmentTimeout = absl::Seconds(10);
-// In what a broken collective is followed by the end of its generation: agents notice a death in
+// How long after a broken collective its generation ends at most: agents notice a death within
 // milliseconds, a lost node within a lease.
 constexpr absl::Duration kEndTimeout = absl::Seconds(10);
-// A job may wait for long for a node to come.
+// A job may wait long for a node to join.
 constexpr absl::Duration kNextAssignmentTimeout = absl::Hours(24 * 30);
-// For the store, where there is only a problem to tell.
+// The store's timeout if there is only a problem to report.
 constexpr absl::Duration kNotifyTimeout = absl::Seconds(1);
 
 using StorePointer = c10::intrusive_ptr<c10d::Store>;
@@ -69,7 +69,7 @@ bool CanRejoin(const Context::Implementation& context) {
   return context.rejoins && context.agent != nullptr;
 }
 
-// The store of the generation that `context.environment` speaks of.
+// Takes the store of the generation in `context.environment`.
 void TakeStore(Context::Implementation& context, const WorkerAssignment& assignment) {
   context.node_address = assignment.node_address;
   context.store =
@@ -94,7 +94,7 @@ absl::Status JoinThroughAgent(Context::Implementation& context) {
   return absl::OkStatus();
 }
 
-// Where neither ddprun nor the launcher serves a store.
+// True if neither ddprun nor the launcher serves a store.
 bool RankZeroHostsStore(const WorkerEnvironment& environment) {
   return !environment.started_by_ddprun() && environment.master_port != 0 &&
          !environment.launcher_serves_store;
@@ -126,14 +126,14 @@ absl::Status Join(Context::Implementation& context, absl::Duration timeout) {
   return absl::OkStatus();
 }
 
-// What DDPRUN_BACKEND names, where the program leaves the choice open.
+// The program's backend, or, for "auto", the one that DDPRUN_BACKEND names.
 std::string WantedBackend(const ContextOptions& options) {
   const char* named = std::getenv("DDPRUN_BACKEND");
   if (options.backend != "auto" || named == nullptr || *named == '\0') return options.backend;
   return named;
 }
 
-// "auto" takes NCCL only where nothing stands against it; "nccl" says what does.
+// "auto" takes NCCL only if it can be used; for "nccl" the reason why not is an error.
 absl::StatusOr<BackendKind> ChooseBackend(const std::string& wanted,
                                           const WorkerEnvironment& environment) {
   if (wanted == "gloo") return BackendKind::kGloo;
@@ -173,7 +173,7 @@ absl::StatusOr<int> ChooseGpu(uint32_t local_rank) {
   return static_cast<int>(local_rank);
 }
 
-// Fills what this rank alone decides of the plan.
+// Fills the parts of the plan that this rank decides alone.
 absl::Status Plan(Context::Implementation& context, const ContextOptions& options) {
   worker::ProcessGroupPlan& plan = context.plan;
   DDPRUN_ASSIGN_OR_RETURN(const BackendKind backend,
@@ -201,7 +201,7 @@ worker::FailureNotice NoticeOf(const Context::Implementation& context) {
           .rank_zero_hosts = RankZeroHostsStore(context.environment)};
 }
 
-// A rank that can't take part says why to the others, which would wait for it.
+// Reports to the others, which would wait for this rank, why it can't take part.
 absl::Status Refuse(Context::Implementation& context, const absl::Status& problem) {
   CatchExceptions([&]() -> absl::Status {
     if (!Join(context, kNotifyTimeout).ok()) return absl::OkStatus();
@@ -212,7 +212,7 @@ absl::Status Refuse(Context::Implementation& context, const absl::Status& proble
   return problem;
 }
 
-// For hangs: whom do the others wait for? Not known of NCCL.
+// For the detection of hangs: the counts show which rank the others wait for. NCCL doesn't count.
 void CountCollectives(Context::Implementation& context) {
   auto* counted =
       dynamic_cast<worker::CountedCollectives*>(context.group->getDefaultBackend().get());
@@ -243,14 +243,14 @@ absl::Status Connect(Context::Implementation& context, const ContextOptions& opt
   return absl::OkStatus();
 }
 
-// What changes how the workers communicate, once for the job.
+// Prints the variables that change how the workers communicate, once for the job.
 void ShowVariables(const Context::Implementation& context) {
   const std::string variables = worker::CommunicationVariables();
   if (variables.empty() || context.environment.rank != 0) return;
   Notify(absl::StrCat("rank 0 communicates over ", context.backend, " with ", variables));
 }
 
-// Of the options, where the launcher decides.
+// Warns of an option that has no effect under this launcher.
 void SayWhatHasNoEffect(const Context::Implementation& context) {
   if (!context.options.in_process_restart || context.agent != nullptr) return;
   if (context.environment.rank != 0) return;
@@ -259,7 +259,7 @@ void SayWhatHasNoEffect(const Context::Implementation& context) {
       "has started them");
 }
 
-// Without a page the program runs unmarked.
+// Without a page the program runs without marks.
 void OpenProgress(Context::Implementation& context) {
   if (context.environment.progress_page.empty()) return;
   absl::StatusOr<worker::ProgressPage> page =
@@ -272,7 +272,7 @@ void OpenProgress(Context::Implementation& context) {
   context.progress.Mark(ProgressPhase::kStart, 0);
 }
 
-// What the environment would say if this process had been started for that assignment.
+// Sets what the environment would have if this process had been started for this assignment.
 void TakePlace(Context::Implementation& context, const WorkerAssignment& assignment) {
   WorkerEnvironment& environment = context.environment;
   environment.generation = assignment.generation;
@@ -314,7 +314,8 @@ absl::Status MeetOthers(Context::Implementation& context) {
   return absl::OkStatus();
 }
 
-// A process that has been started needn't be started again because another one wasn't.
+// Rejoins while generations break before all ranks have met. Otherwise this process would have to
+// be started again because another one couldn't be started.
 absl::Status RejoinWhile(Context& context, absl::Status met) {
   while (!met.ok() && context.CanRejoin() &&
          absl::StartsWith(met.message(), worker::kPeerErrorPrefix)) {
@@ -369,11 +370,11 @@ Context::Context(std::unique_ptr<Implementation> implementation)
 
 Context::~Context() {
   worker::GroupAbort::JoinAbandoned();
-  // What the program does without the others is its own affair.
+  // From here on the program works without the others, and isn't watched for hangs.
   implementation_->progress.Mark(ProgressPhase::kDone,
                                  ProgressStepOf(implementation_->progress.word()));
   if (implementation_->check != nullptr) {
-    // Others that still wait for this rank learn that it won't come.
+    // So that others that still wait for this rank learn that it won't come.
     worker::CatchExceptions([this]() -> absl::Status {
       implementation_->check->AnnounceEnd();
       return absl::OkStatus();

@@ -23,8 +23,8 @@ struct Context::Implementation {
   ContextOptions options;
   worker::WorkerEnvironment environment;
   worker::ProgressPage progress;
-  bool rejoins = false;  // it goes on in other generations, under ddprun
-  bool alone = false;    // until then: a collective broke, and modules compute without the others
+  bool rejoins = false;  // this process goes on in later generations, under ddprun
+  bool alone = false;    // a collective broke: modules compute without the others until Rejoin()
   std::string node_address;  // "" = unknown
   std::string backend;
   torch::Device device = torch::kCPU;
@@ -32,17 +32,17 @@ struct Context::Implementation {
   uint64_t groups_created = 0;
   std::map<std::string, uint64_t> subgroups_created;  // by their ranks
   uint64_t models_created = 0;
-  uint64_t starts = 0;  // of Sessions in this generation, with what ranks then say to each other
-  // Sessions that this process has begun, where their checkpoints are, by whose name, and the steps
-  // of those that have ended.
+  uint64_t starts = 0;  // of Sessions in this generation; each has store keys of its own
+  // The Sessions that this process has begun.
   uint64_t sessions = 0;
+  // By folder of checkpoints, the Session that has it; and the steps of Sessions that have ended.
   std::map<std::string, std::string> session_folders;
   int64_t steps_before = 0;
   std::shared_ptr<worker::CollectiveCheck> check;  // null: nothing is compared
   std::unique_ptr<worker::AgentClient> agent;      // null: not started by ddprun
   c10::intrusive_ptr<c10d::Store> store;
   c10::intrusive_ptr<c10d::ProcessGroup> group;
-  std::unique_ptr<worker::GenerationEnd> end;  // of this generation; null: never heard of
+  std::unique_ptr<worker::GenerationEnd> end;  // of this generation; null: not watched
 };
 
 }  // namespace ddprun

@@ -21,7 +21,7 @@ void GenerationEnd::OnEnd(absl::StatusOr<std::string> why) {
     why_ = std::move(why);
     changed_.notify_all();
   }
-  // Else nothing is known of the others, and the collectives have their own ways to end.
+  // Otherwise nothing is known of the others; the collectives end by themselves.
   if (!over) return;
   abort_->Abort();
   over_.request_stop();

@@ -16,8 +16,8 @@
 
 namespace ddprun::worker {
 
-// Hears from the own agent when this worker's generation is over, and then ends what it waits for:
-// its collectives end with a PeerError. Threads: any.
+// Learns from this node's agent when the worker's generation is over, and then ends the worker's
+// waits: its collectives end with a PeerError. Threads: any.
 class GenerationEnd {
  public:
   // `abort`: of the generation's groups. `agent` outlives it.
@@ -25,11 +25,12 @@ class GenerationEnd {
                 std::shared_ptr<GroupAbort> abort);
 
   bool is_over() const;
-  // Requests to stop when it is over: for what waits for anything else meanwhile.
+  // A token that requests a stop when the generation is over, for other waits of this process.
   std::stop_token over() const { return over_.get_token(); }
 
-  // Waits until it is over. Returns why, for people.
-  // Errors: DEADLINE_EXCEEDED — it isn't within `patience`. Those of AgentClient::WatchGeneration.
+  // Waits until the generation is over. Returns why, for people.
+  // Errors: DEADLINE_EXCEEDED — it isn't over within `patience`. Those of
+  // AgentClient::WatchGeneration.
   absl::StatusOr<std::string> Await(absl::Duration patience);
 
  private:
@@ -38,7 +39,7 @@ class GenerationEnd {
   const std::shared_ptr<GroupAbort> abort_;
   mutable std::mutex mutex_;
   std::condition_variable changed_;
-  std::optional<absl::StatusOr<std::string>> why_;  // none: it goes on
+  std::optional<absl::StatusOr<std::string>> why_;  // nullopt: the generation goes on
   std::stop_source over_;
   std::unique_ptr<GenerationWatch> watch_;  // dies first
 };

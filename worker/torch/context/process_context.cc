@@ -21,7 +21,7 @@ absl::StatusOr<std::shared_ptr<Context>> TakeProcessContext(const ContextOptions
   std::shared_ptr<Context>& kept = Kept();
   if (kept == nullptr) {
     DDPRUN_ASSIGN_OR_RETURN(kept, Context::Create(options));
-    // Before LibTorch's own objects go, which were made earlier.
+    // Runs before LibTorch's own objects are destroyed, which were made earlier.
     [[maybe_unused]] static const int registered = std::atexit(&ReleaseProcessContext);
     return kept;
   }

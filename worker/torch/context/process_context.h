@@ -9,18 +9,18 @@
 namespace ddprun::worker {
 
 // The one connection of this process to the other workers, which its Sessions use one after the
-// other: ranks meet once a generation, by keys of a store that live as long as that. A second
+// other. Ranks meet once a generation, by store keys that last as long as the generation: a second
 // context would find the keys of the first.
 //
-// Threads of both: the one of the Sessions.
+// Threads of both functions: the one of the Sessions.
 
-// Connects, the first time; else what is connected already, in whatever generation that is.
-// Errors: Context::Create's. FAILED_PRECONDITION — another Session has it. INVALID_ARGUMENT — it
-// is of another backend than `options` ask for.
+// Connects at the first call, and later returns the existing context, in whatever generation that
+// is. Errors: Context::Create's. FAILED_PRECONDITION — another Session has the context.
+// INVALID_ARGUMENT — the context is of another backend than `options` ask for.
 absl::StatusOr<std::shared_ptr<Context>> TakeProcessContext(const ContextOptions& options);
 
-// The process is done with it. By itself at exit(3); RunWorker calls it where its body ends, and a
-// Session through which an exception travels.
+// Releases the context. Called by RunWorker after its body, by a Session that an exception leaves,
+// and at exit(3).
 void ReleaseProcessContext();
 
 }  // namespace ddprun::worker

@@ -30,7 +30,7 @@ std::vector<int64_t> DistributedSampler::Order() const {
   std::iota(order.begin(), order.end(), 0);
   if (!options_.shuffle) return order;
   Rng rng(SeedOf(options_.seed, epoch_));
-  // Fisher and Yates.
+  // The Fisher-Yates shuffle.
   for (uint64_t i = dataset_size_; i > 1; --i) std::swap(order[i - 1], order[rng.Below(i)]);
   return order;
 }

@@ -13,30 +13,30 @@
 namespace ddprun::worker {
 
 // Which parameters' gradients share a bucket, and where they lie in it. Two things that a reducer
-// does to a gradient depend on its own past, and change the last bits of an average:
+// does to a gradient depend on the reducer's past, and change the last bits of an average:
 //
 // 1. A new reducer has one bucket, in the reverse order of the parameters. After its first backward
 //    pass it cuts others, in the order in which gradients came. A ring (Gloo, NCCL, the leaders of
 //    several hosts) adds up an element in an order of ranks that follows its place in the bucket:
 //    (a + b) + c here, (b + c) + a there. In shared memory the order is that of the ranks.
 // 2. With gradient_as_bucket_view a gradient that is a view of its bucket is divided by the number
-//    of ranks, g / 3; one that isn't yet, because the last step left none, is multiplied by its
-//    inverse, g * (1 / 3).
+//    of ranks, g / 3. A gradient that isn't a view, because the last step left none, is multiplied
+//    by the inverse, g * (1 / 3).
 //
-// So a process that goes on with a new reducer would come to other bits than the one whose reducer
-// is old. With this state the new reducer begins where the old one was. The other way, sums that
-// don't depend on the place, would need all gradients on all ranks: two to three times the time of
-// Gloo's all-reduce, and nothing of the kind with NCCL.
+// So a process with a new reducer would compute other bits than one with an old reducer. With this
+// state the new reducer begins where the old one was. The alternative, sums that don't depend on
+// the place, would need all gradients on all ranks: two to three times the time of Gloo's
+// all-reduce, and not possible with NCCL.
 class BucketOrder : public CheckpointedState {
  public:
-  // `ddp` outlives it.
+  // `ddp` outlives this.
   explicit BucketOrder(DistributedDataParallel::Implementation& ddp) : ddp_(ddp) {}
 
   Tensors SaveState() const override;
   absl::Status RestoreState(const Tensors& state) override;
 
  private:
-  // What the order follows from: with other options it begins anew.
+  // The options on which the order depends; with other options it begins anew.
   std::vector<int64_t> Options() const;
 
   DistributedDataParallel::Implementation& ddp_;

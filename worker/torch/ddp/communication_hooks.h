@@ -14,8 +14,8 @@
 
 namespace ddprun::worker {
 
-// Runs a user's hook on a thread and a group of its own, a bucket at a time, in the order in which
-// the reducer hands them over. Its destructor waits for the bucket that is under way.
+// Runs a user's hook on a thread and a group of its own, a bucket at a time, in the reducer's
+// order. The destructor waits for the bucket that is under way.
 // Params: parameters: of the reducer, in its order.
 std::unique_ptr<c10d::CommHookInterface> MakeThreadedHook(
     std::shared_ptr<CommunicationHook> hook, std::shared_ptr<Group> group,

@@ -51,10 +51,9 @@ struct Keeper : torch::CustomClassHolder {
   std::shared_ptr<DdpImplementation> implementation;
 };
 
-// Passes an output through. Its backward is the first to run, which is where the average of a
-// static graph's first step is put off to the end, and a look at all gradients is asked for; and
-// outputs that the loss doesn't use stay undefined instead of zero, which is how unused parameters
-// are found.
+// Passes an output through. Its backward runs first: it delays the averages of a static graph's
+// first step to the end of the pass, and asks for a check of all gradients. Gradients of outputs
+// that the loss doesn't use stay undefined instead of zero, by which unused parameters are found.
 struct Sink : torch::autograd::Function<Sink> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& output,
                                const c10::IValue& keeper) {
@@ -86,8 +85,8 @@ struct Sink : torch::autograd::Function<Sink> {
   throw StatusError(worker::UnusedParameters(names.front(), names.size() - 1));
 }
 
-// The same of what LibTorch says, in its next step and in Python's words: "Parameter indices which
-// did not receive grad for rank 0: 2 3".
+// Replaces LibTorch's error, which comes in the next step and has Python's text ("Parameter indices
+// which did not receive grad for rank 0: 2 3"), by ThrowUnused's.
 template <typename Function>
 void WithoutPythonsWords(const DdpImplementation& ddp, const Function& call) {
   try {
@@ -166,7 +165,7 @@ absl::Status CheckModule(const DdpImplementation& ddp, torch::Device device) {
   return absl::OkStatus();
 }
 
-// What must be the same on all ranks, before anything is exchanged whose size depends on it.
+// Describes what must be the same on all ranks before tensors of matching sizes can be exchanged.
 std::vector<std::string> DescribeModel(const DdpImplementation& ddp) {
   const DistributedDataParallelOptions& options = ddp.options;
   std::vector<std::string> texts = {absl::StrCat(
@@ -254,7 +253,7 @@ void DdpImplementation::BroadcastBuffers(int source) const {
 
 namespace {
 
-// What all ranks do at once.
+// The collectives of all ranks at the start.
 absl::Status StartTogether(DdpImplementation& ddp, Context& context) {
   DDPRUN_RETURN_IF_ERROR(CompareWithOtherRanks(ddp, context, CheckModule(ddp, context.device())));
   if (ddp.options.init_sync) {
@@ -360,7 +359,7 @@ absl::StatusOr<bool> DistributedDataParallel::FinishStep() {
     bool changed = false;
     WithoutPythonsWords(ddp, [&] { changed = ddp.reducer->rebuild_buckets(); });
     if (!std::exchange(ddp.has_finished_step, true)) changed = true;
-    // A parameter may have had its first gradient.
+    // A parameter may have got its first gradient in this step.
     if (ddp.options.find_unused_parameters && ddp.options.gradient_as_bucket_view) changed = true;
     if (ddp.options.broadcast_buffers && !ddp.buffers.empty()) {
       ddp.BroadcastBuffers(/*source=*/0);

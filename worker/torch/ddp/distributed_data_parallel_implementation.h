@@ -17,7 +17,7 @@
 
 namespace ddprun {
 
-// The recipe is Python's DistributedDataParallel of torch 2.11, which tests compare bit by bit.
+// Follows Python's DistributedDataParallel of torch 2.11; tests compare both bit by bit.
 struct DistributedDataParallel::Implementation {
   std::shared_ptr<torch::nn::Module> module;
   torch::Device device = torch::kCPU;
@@ -31,8 +31,8 @@ struct DistributedDataParallel::Implementation {
   worker::BucketOrder bucket_order{*this};
   bool has_finished_step = false;
   bool synchronize = true;  // off inside NoSync
-  // Whether the last forward pass was for a backward pass that averages; Python sends buffers
-  // before the next one only then. False after FinishStep, which has sent them.
+  // Whether the last forward pass was for a backward pass that averages: only then, as in Python,
+  // buffers are sent before the next forward pass. False after FinishStep, which has sent them.
   bool last_forward_synchronized = true;
   bool static_graph_callback_queued = false;
   bool gradients_checked = false;  // one backward pass that averages has been looked at
@@ -49,29 +49,30 @@ struct DistributedDataParallel::Implementation {
     return last_forward_synchronized && options.broadcast_buffers && !buffers.empty();
   }
 
-  // These throw as LibTorch does.
+  // All methods below throw as LibTorch does.
 
-  // Says what comes now to those who compare the ranks, if anybody does.
+  // Announce the pass that begins to `check`, if there is one.
   void BeginForward();
   void BeginBackward();
 
-  // After the first backward pass: FAILED_PRECONDITION — a parameter got no gradient. LibTorch says
-  // so in the next step, when the optimizer has stepped with gradients that weren't averaged.
+  // Called after the first backward pass: FAILED_PRECONDITION — a parameter got no gradient.
+  // LibTorch reports that only in the next step, after the optimizer has stepped with gradients
+  // that weren't averaged.
   void CheckGradients();
 
-  // `source`'s parameters and buffers become everyone's.
+  // Copies `source`'s parameters and buffers to all ranks.
   void BroadcastState(int source) const;
-  // `source`'s buffers become everyone's.
+  // Copies `source`'s buffers to all ranks.
   void BroadcastBuffers(int source) const;
-  // Tells the ranks that have joined that this one has not, before anything else of a forward pass.
+  // Notifies the ranks without inputs that this one has some, before all else of a forward pass.
   void NotifyJoinedRanks();
-  // Tells them whether this step's backward pass averages.
+  // Notifies the ranks without inputs whether this step's backward pass averages.
   void NotifyWhetherAveraged() const;
-  // The rank whose buffers count: the highest one that still has inputs.
+  // The rank that sends its buffers: the highest one that still has inputs.
   int AgreeOnSource(bool candidate) const;
   // What a rank without inputs does until no rank has any.
   void ShadowOthers();
-  // One step of another rank, of which this one only sees the collectives.
+  // Takes part in the collectives of another rank's step.
   void ShadowStep();
 };
 

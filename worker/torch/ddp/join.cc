@@ -13,7 +13,7 @@
 namespace ddprun {
 namespace {
 
-// One number, added up (or the greatest taken) over all ranks.
+// Begins the sum, or maximum, of a number over all ranks.
 c10::intrusive_ptr<c10d::Work> StartReduction(c10d::ProcessGroup& group, torch::Tensor& number,
                                               const c10d::ReduceOp& operation) {
   std::vector<torch::Tensor> tensors = {number};
@@ -112,7 +112,7 @@ absl::Status DistributedDataParallel::Join(const std::function<absl::Status()>& 
   });
   ddp.joining = false;
   if (ddp.check != nullptr) ddp.check->SetActivity("");
-  // What the last step counted says nothing about those that follow.
+  // The last step's count isn't valid for the steps that follow.
   ddp.reducer->set_forward_pass_work_handle(nullptr, /*useStaticWorldSize=*/true);
   return status;
 }

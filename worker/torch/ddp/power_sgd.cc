@@ -22,14 +22,14 @@
 namespace ddprun {
 namespace {
 
-// What outlives a step, of a parameter whose gradient (n x m) is sent as P (n x r) times the
-// transpose of Q (m x r). Undefined before the first.
+// The state between steps of a parameter with a gradient (n x m) that is sent as P (n x r) times
+// the transpose of Q (m x r). Undefined before the first step.
 struct Memory {
   torch::Tensor q;
   torch::Tensor error;  // what the last step lost
 };
 
-// One of them on its way.
+// A gradient that is being averaged in this form.
 struct LowRank {
   size_t parameter = 0;
   Memory* memory = nullptr;
@@ -100,7 +100,7 @@ absl::Status CheckPowerSgdOptions(const PowerSgdOptions& options) {
 struct PowerSgd::Implementation {
   explicit Implementation(const PowerSgdOptions& wanted) : options(wanted) {}
 
-  // Sorts the gradients into those that pay and the others.
+  // Divides the gradients into those for which compression pays and the `rest`.
   std::vector<LowRank> Split(const GradientBucket& bucket, std::vector<torch::Tensor>& rest);
   // Adds the last step's loss, and makes P from the gradient and the last step's Q.
   void MakeP(LowRank& matrix) const;
@@ -137,7 +137,7 @@ std::vector<LowRank> PowerSgd::Implementation::Split(const GradientBucket& bucke
     matrix.parameter = bucket.parameters[i];
     matrix.gradient = gradient.view({rows, columns});
     matrix.memory = &memory[matrix.parameter];
-    // A restored one may be of other options, and comes in CPU memory.
+    // A restored matrix may be of other options, and is in CPU memory.
     const auto fits = [&](const torch::Tensor& tensor, int64_t height, int64_t width) {
       return !tensor.defined() || (tensor.size(0) == height && tensor.size(1) == width);
     };
@@ -155,7 +155,7 @@ torch::Tensor PowerSgd::Implementation::DrawQ(const LowRank& matrix) const {
   const torch::Tensor& gradient = matrix.gradient;
   const int64_t rank =
       std::min({gradient.size(0), gradient.size(1), options.matrix_approximation_rank});
-  // Others for each matrix and step.
+  // Different for each matrix and step.
   const uint64_t draw =
       options.seed + static_cast<uint64_t>(step) * 1000003 + matrix.parameter * 1009;
   const at::Generator generator = at::detail::createCPUGenerator(draw);
@@ -181,7 +181,7 @@ absl::Status PowerSgd::Implementation::Compress(GradientBucket& bucket, Group& g
   }
   torch::Tensor flat = Pack(first);
   DDPRUN_RETURN_IF_ERROR(group.AllReduceSum(flat));
-  // P needs no division by the number of ranks, as its columns get length 1.
+  // P needs no division by the number of ranks, because its columns are normalized.
   int64_t end = 0;
   for (const torch::Tensor& gradient : rest) end += gradient.numel();
   flat.slice(0, 0, end).div_(group.world_size());

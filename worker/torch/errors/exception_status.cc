@@ -37,7 +37,7 @@ bool ContainsAny(absl::string_view text, const std::array<const char*, kSize>& n
 }
 
 absl::Status MakeStatus(const std::string& type, absl::string_view text, std::string stack) {
-  // Went through ToException: the type in its text is the one that matters.
+  // The exception came from ToException: the type in its text is the one that matters.
   if (absl::StartsWith(text, kPeerErrorPrefix)) return absl::UnavailableError(text);
   const bool peer = IsPeerError(type, text);
   absl::Status status(peer ? absl::StatusCode::kUnavailable : absl::StatusCode::kInternal,

@@ -12,12 +12,12 @@
 
 namespace ddprun::worker {
 
-// Starts the message of every error that another worker, or the way to it, caused: a collective
-// that broke because a peer died, a peer that never came. The launcher ranks these below real
-// causes (design R12).
+// The prefix of every error that another worker, or the connection to it, caused: a collective that
+// broke because a peer died, a peer that never came. The launcher ranks these errors below real
+// causes.
 inline constexpr const char* kPeerErrorPrefix = "PeerError: ";
 
-// What our own backends throw when another worker, or the way to it, made a collective fail.
+// Thrown by our own backends if another worker, or the connection to it, made a collective fail.
 class PeerFailure : public std::runtime_error {
  public:
   using std::runtime_error::runtime_error;
@@ -26,16 +26,17 @@ class PeerFailure : public std::runtime_error {
 // True when an exception of this (demangled) type and text is a peer's fault.
 bool IsPeerError(absl::string_view type, absl::string_view text);
 
-// The exception that is being handled as a status: "[PeerError: ]<type>: <text>" with UNAVAILABLE
-// for a peer's fault and INTERNAL otherwise. Where it was thrown, as far as LibTorch recorded it,
-// is kept in the status and comes out by ToWorkerError. Of a StatusError: its own status.
-// Requires: called inside a catch clause.
+// Converts the exception that is being handled to a status: "[PeerError: ]<type>: <text>" with
+// UNAVAILABLE for a peer's fault and INTERNAL otherwise; for a StatusError, its own status. The
+// status keeps the stack that LibTorch recorded, for ToWorkerError. Requires: called inside a catch
+// clause.
 absl::Status StatusFromCurrentException();
 
-// An exception for library code that wants one; caught again it becomes a status of the same kind.
+// Converts a status to an exception, for library code that needs one. StatusFromCurrentException
+// converts it back to a status of the same code.
 std::exception_ptr ToException(const absl::Status& status);
 
-// Runs `function`, which returns absl::Status or a StatusOr; what it throws becomes the status.
+// Runs `function`, which returns absl::Status or a StatusOr, and converts exceptions to a status.
 template <typename Function>
 auto CatchExceptions(Function&& function) -> decltype(std::forward<Function>(function)()) {
   try {
@@ -45,7 +46,8 @@ auto CatchExceptions(Function&& function) -> decltype(std::forward<Function>(fun
   }
 }
 
-// What the error file says about a status: the exception it came from, else "<CODE>: <message>".
+// Makes the error file's contents for a status: the exception that it came from, if any, else
+// "<CODE>: <message>".
 WorkerError ToWorkerError(const absl::Status& status);
 
 }  // namespace ddprun::worker

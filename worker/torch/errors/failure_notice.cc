@@ -33,19 +33,19 @@ std::vector<FailureNotice>& Notices() {
   return *notices;
 }
 
-// Where several ranks tell, the first one is the cause.
+// Keeps the first report, which is the cause if several ranks report.
 void Report(const FailureNotice& notice, const char* key, absl::string_view message) {
   const std::string text = absl::StrCat(notice.rank, "\n", message.substr(0, kCauseBytesMax));
   notice.store->compareSet(key, std::vector<uint8_t>(),
                            std::vector<uint8_t>(text.begin(), text.end()));
 }
 
-// Rank and words.
+// The reporting rank and its text.
 std::pair<std::string, std::string> Reported(const FailureNotice& notice, const char* key) {
   return absl::StrSplit(notice.store->get_to_str(key), absl::MaxSplits('\n', 1));
 }
 
-// exit(3) unwinds nothing, so the contexts are still there. Any other status is a failure, which
+// exit(3) unwinds nothing, so the contexts still exist. A status other than 0 is a failure, which
 // the agent sees and which ends the generation.
 void OnExit(int status, void* /*unused*/) {
   if (status == EXIT_SUCCESS) NotifyDeparture("called exit()");
@@ -77,7 +77,7 @@ void AddFailureNotice(FailureNotice notice) {
 
 void NotifyDeparture(const std::string& how) {
   for (const FailureNotice& notice : Notices()) {
-    // With a store that it hosts, all that is told goes, too.
+    // A report in a store that this process hosts would end with the process.
     if (notice.world_size == 1 || (notice.rank_zero_hosts && notice.rank == 0)) continue;
     try {
       Report(notice, kDepartureKey, how);
@@ -94,7 +94,7 @@ void WithdrawDeparture() {
       if (Reported(notice, kDepartureKey).first != absl::StrCat(notice.rank)) continue;
       notice.store->deleteKey(kDepartureKey);
     } catch (...) {
-      return;  // the store has gone, and the word with it
+      return;  // the store is gone, and the report with it
     }
   }
 }
@@ -172,7 +172,7 @@ void LeaveStores(const absl::Status& status) {
         notice.store->set(LeftKey(notice.rank), std::string("1"));
       }  // else it has joined, and a host that ended well too may be gone: c10d warns of that
     } catch (...) {
-      // The host was killed, or a peer of it was and will never say that it left.
+      // The host of the store was killed, or a peer was that will never report that it has left.
     }
   }
   Notices().clear();

@@ -10,51 +10,50 @@
 
 namespace ddprun::worker {
 
-// Where a context of this process can tell the other ranks why it failed, and read why they did.
+// A context's place for error reports: where it writes why this rank failed, and reads why the
+// other ranks did.
 struct FailureNotice {
   c10::intrusive_ptr<c10d::Store> store;
   uint32_t rank = 0;
   uint32_t world_size = 1;
-  // The store lives in rank 0's process, and ends with it.
+  // True: the store is in rank 0's process, and ends with that process.
   bool rank_zero_hosts = false;
 };
 
-// Threads of all: main() only.
+// Adds a context. Threads of all functions here: main() only.
 void AddFailureNotice(FailureNotice notice);
 
-// This process leaves the other ranks with status 0 and without a word of theirs: tells them `how`,
-// which names no rank ("left the loop after step 3"). Nothing else tells them that it won't come
-// back, and no generation ends. Returns early, having told nobody, where a store is gone. A process
-// that calls exit(0) need not call it. Threads: as above.
+// Reports that this process leaves the other ranks, with status 0 and before they have ended. `how`
+// names no rank ("left the loop after step 3"). Without this report the others would wait, because
+// an exit with status 0 ends no generation. Returns early, without a report, if a store is gone. A
+// process that calls exit(0) needn't call it.
 void NotifyDeparture(const std::string& how);
 
-// It goes on with them all the same, in its next Session: takes its own word back. Threads: as
-// above.
+// Takes NotifyDeparture's report back: this process goes on with the others in its next Session.
 void WithdrawDeparture();
 
-// `peer_error` with the rank that has called NotifyDeparture, and how it left; nullopt: none has.
-// Blocks for a call of the store. Threads: as above.
+// Returns `peer_error` with the rank that has called NotifyDeparture, and how it left; nullopt if
+// no rank has. Blocks for a call of the store.
 std::optional<absl::Status> DepartureBehind(const absl::Status& peer_error);
 
-// A context has let go of this store.
+// Call it when a context has released this store.
 void RemoveFailureNotice(const c10d::Store* store);
 
-// All that this context wants of its store for a good run is done.
+// Reports that this context has joined: an error-free run needs the store no more.
 void NotifyJoined(const FailureNotice& notice);
 
-// This process is about to end with `status`. An error of its own is told to the other ranks. One
-// that a peer caused is returned with the peer's own words, which a broken connection doesn't know;
-// waits up to a third of a second for them, as a peer may break connections before it can tell.
-// A process that is killed tells nothing.
+// Call it when this process is about to end with `status`. An error of this process is reported to
+// the other ranks. If a peer caused the error, returns it with the peer's own report, which says
+// more than a broken connection; waits up to a third of a second for the report, because a peer may
+// break connections before it can write one. A killed process reports nothing.
 absl::Status ExchangeFailures(const absl::Status& status);
 
-// The last thing that this process does with the stores, having ended with `status`. Where it hosts
-// one, it stays until the others have joined, so that they can, and, where it failed, until they
-// have left, so that they learn why; for 5 s at most, as one that was killed, or ended well before
-// that, never says so.
+// Call it last, after this process has ended with `status`. A process that hosts a store stays
+// until the other ranks have joined, so that they can, and, if it failed, until they have read why.
+// For 5 s at most, because a rank that was killed, or ended early, never reports that it has left.
 void LeaveStores(const absl::Status& status);
 
-// A peer's error with the words of its cause in front; unchanged where it has them already. Pure.
+// Puts the text of its cause in front of a peer's error, unless the error has it already. Pure.
 absl::Status WithCause(const absl::Status& peer_error, const std::string& rank,
                        const std::string& message);
 

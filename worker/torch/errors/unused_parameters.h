@@ -9,8 +9,8 @@
 
 namespace ddprun::worker {
 
-// What a backward pass answers in which a parameter that is averaged got no gradient.
-// Params: name: of the first. others: how many more there are.
+// The error of a backward pass in which a parameter that is averaged got no gradient.
+// Params: name: the first such parameter. others: how many more there are.
 inline absl::Status UnusedParameters(const std::string& name, size_t others) {
   return absl::FailedPreconditionError(absl::StrCat(
       "parameter '", name, "'", others > 0 ? absl::StrCat(" and ", others, " more") : "",

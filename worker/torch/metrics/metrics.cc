@@ -34,7 +34,7 @@ struct Metrics::Implementation {
            (options.total_steps > 0 && step == options.total_steps);
   }
   RankFigures TakeFigures(const StepMetrics& last);
-  // Requires: there are some.
+  // Requires: there are losses.
   void TakeLoss(RankFigures& figures) const;
   absl::StatusOr<worker::MetricsRecord> MakeRecord(const StepMetrics& last);
 
@@ -43,7 +43,7 @@ struct Metrics::Implementation {
   worker::StepClock clock;
   const DistributedDataParallel* ddp = nullptr;
   std::unique_ptr<worker::MetricsLog> log;  // rank 0's
-  // Since the last record.
+  // The losses since the last record.
   struct Loss {
     torch::Tensor mean;  // of this rank's samples of a step
     int64_t samples = 0;
@@ -88,7 +88,7 @@ worker::ConsoleKind KindOf(MetricsConsole console) {
   return worker::ConsoleKind::kNone;
 }
 
-// The most that tensors had; what the allocator keeps for later isn't counted.
+// The most memory that tensors had, without what the allocator caches.
 double GpuMemoryBytes(torch::Device device) {
   if (!device.is_cuda()) return 0;
   const auto statistics = c10::getDeviceAllocator(device.type())->getDeviceStats(device.index());
@@ -96,7 +96,7 @@ double GpuMemoryBytes(torch::Device device) {
   return static_cast<double>(statistics.allocated_bytes.at(kAll).peak);
 }
 
-// Every rank's, by rank.
+// Exchanges all ranks' figures; returns them by rank.
 absl::StatusOr<std::vector<RankFigures>> Exchange(Context& context, const RankFigures& own) {
   auto numbers = worker::ToNumbers(own);
   const torch::Tensor mine =
@@ -113,8 +113,8 @@ absl::StatusOr<std::vector<RankFigures>> Exchange(Context& context, const RankFi
 
 }  // namespace
 
-// A sample counts as every other one, in whichever step and on whichever rank it was; steps whose
-// numbers of samples nobody says count alike.
+// Every sample has the same weight, in whichever step and on whichever rank it was. Steps without a
+// number of samples have equal weights.
 void Metrics::Implementation::TakeLoss(RankFigures& figures) const {
   std::vector<torch::Tensor> means;
   std::vector<double> weights;

@@ -93,7 +93,7 @@ class Scope {
   const State before_;
 };
 
-// What the second run needs.
+// The data for the second run.
 struct Recomputation : torch::CustomClassHolder {
   Part part;
   std::vector<torch::Device> devices;

@@ -26,7 +26,7 @@ namespace {
 using torch::autograd::AutogradContext;
 using torch::autograd::variable_list;
 
-// All dimensions but the channels'.
+// All dimensions except the channels'.
 std::vector<int64_t> ReducedDimensions(const torch::Tensor& input) {
   std::vector<int64_t> dimensions = {0};
   for (int64_t i = 2; i < input.dim(); ++i) dimensions.push_back(i);
@@ -45,8 +45,8 @@ torch::ScalarType WorkingType(const torch::Tensor& input) {
   return input.scalar_type() == torch::kDouble ? torch::kDouble : torch::kFloat;
 }
 
-// Normalises with statistics to which all ranks' inputs contributed; the gradient of the statistics
-// therefore needs all ranks' gradients.
+// Normalizes with statistics of all ranks' inputs, so the gradient of the statistics needs all
+// ranks' gradients.
 struct Normalize : torch::autograd::Function<Normalize> {
   static torch::Tensor forward(AutogradContext* context, const torch::Tensor& input,
                                const torch::Tensor& weight, const torch::Tensor& bias,
@@ -125,9 +125,9 @@ void SyncBatchNormImpl::pretty_print(std::ostream& stream) const {
          << ", track_running_stats=" << options_.track_running_stats << ")";
 }
 
-// Each rank sends its mean and variance and how many values they stand for; these are merged after
-// Chan, Golub, LeVeque: Updating formulae for computing sample variances, 1979, because sums of
-// squares would cancel.
+// Each rank sends its mean, its variance and its number of values. They are merged as in Chan,
+// Golub, LeVeque: Updating formulae for computing sample variances, 1979, because sums of squares
+// would cancel.
 SyncBatchNormImpl::Statistics SyncBatchNormImpl::JoinedStatistics(
     const torch::Tensor& input) const {
   const torch::TensorOptions options = input.options().dtype(WorkingType(input));
@@ -175,7 +175,7 @@ void SyncBatchNormImpl::Track(const Statistics& statistics) {
 torch::Tensor SyncBatchNormImpl::forward(const torch::Tensor& input) {
   TORCH_CHECK(input.dim() >= 2 && input.size(1) == features_, "SyncBatchNorm: input is ",
               input.sizes(), "; it must be [n, ", features_, ", ...]");
-  // Alone: what comes of this step doesn't count, as a peer is gone.
+  // `alone`: a peer is gone, so this step's result doesn't count.
   if (!is_training() || context_->world_size() == 1 || context_->implementation().alone) {
     const bool by_batch = is_training() || !options_.track_running_stats;
     if (is_training() && options_.track_running_stats) num_batches_tracked.add_(1);

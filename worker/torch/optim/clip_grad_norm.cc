@@ -25,7 +25,7 @@ bool AllFinite(const torch::Tensor& tensor) { return at::isfinite(tensor).all().
 std::string FirstNotFinite(torch::nn::Module& module, bool gradients) {
   for (const NamedTensor& parameter : NamedParameters(module)) {
     const torch::Tensor& tensor = gradients ? parameter.tensor.grad() : parameter.tensor;
-    // A rank alone can't have what is shared out.
+    // A single rank can't read a parameter that is shared out.
     if (!tensor.defined() || !worker::StaysInMemory(tensor)) continue;
     if (!AllFinite(tensor)) return parameter.name;
   }

@@ -30,8 +30,8 @@ Tensor RunClosure(const torch::optim::Optimizer::LossClosure& closure) {
   return closure();
 }
 
-// The kernels take tensors of one device and type at a time, and all at the same step; and of
-// gradients that are converted for it, only so many are at once.
+// The kernels take tensors of one device and type, all at the same step. The last number divides
+// parameters with masters into batches, to bound the memory of their converted gradients.
 using BatchKey = std::tuple<std::string, torch::ScalarType, int64_t, int64_t>;
 
 struct Batch {
@@ -43,7 +43,7 @@ struct Batch {
   std::vector<Tensor> narrow;   // of float32 copies: the parameters; else none
 };
 
-// In one batch of parameters that have copies: 64 MiB of gradients in float32, or one parameter's.
+// The size of a batch of parameters with masters: 64 MiB of gradients in float32, or one parameter.
 constexpr int64_t kBatchElements = int64_t{1} << 24;
 
 class Batches {
@@ -61,7 +61,7 @@ class Batches {
     if (!updated.is_same(parameter)) batch.narrow.push_back(parameter);
     return batch;
   }
-  // Calls update(batch, step); then parameters are what their copies are.
+  // Calls update(batch, step) for each batch, then copies masters to their parameters.
   template <typename Update>
   void ForEach(Update&& update) {
     for (auto& [key, batch] : batches_) {
@@ -96,8 +96,8 @@ const Tensor& UpdatedOf(const Tensor& parameter, State& state) {
   return state.master_param;
 }
 
-// A field of the state as it is for `updated`; of a checkpoint that was saved without copies it is
-// narrower.
+// A field of the state in the type of `updated`. It is narrower in a checkpoint that was saved
+// without masters.
 Tensor Fitting(const Tensor& field, const Tensor& updated) {
   if (!field.defined()) return at::zeros_like(updated, at::MemoryFormat::Preserve);
   return field.to(updated.scalar_type());
@@ -130,7 +130,7 @@ Batches SgdBatches(torch::optim::Optimizer& optimizer, const OptimizerParamGroup
     if (!parameter.grad().defined()) continue;
     TORCH_CHECK(!parameter.grad().is_sparse(), "FusedSGD does not support sparse gradients");
     if (!momentum && !worker::HasMaster(parameter.scalar_type())) {
-      batches.Add(parameter, parameter, 0);  // it needs no state
+      batches.Add(parameter, parameter, 0);  // plain SGD has no state
       continue;
     }
     auto& state = StateOf<worker::FusedSgdState>(optimizer, parameter);
@@ -144,7 +144,7 @@ Batches SgdBatches(torch::optim::Optimizer& optimizer, const OptimizerParamGroup
   return batches;
 }
 
-// What LibTorch has read from an archive, which has no copies.
+// Converts a state that LibTorch has read from an archive, which has no masters.
 template <typename Own, typename Read>
 void MakeOwn(torch::optim::Optimizer& optimizer) {
   for (auto& [parameter, state] : optimizer.state()) {
@@ -239,7 +239,7 @@ void FusedSGD::ParametersChanged() { worker::DropMasters(*this); }
 namespace worker {
 namespace {
 
-// Null: it has none.
+// The master in a parameter's state; null: none.
 torch::Tensor* MasterIn(torch::optim::OptimizerParamState& state) {
   if (auto* adam = dynamic_cast<FusedAdamWState*>(&state)) return &adam->master_param;
   if (auto* sgd = dynamic_cast<FusedSgdState*>(&state)) return &sgd->master_param;

@@ -7,15 +7,15 @@
 namespace ddprun::worker {
 
 // A hook of a parameter's gradient accumulator that takes the gradient away, so that the
-// parameter's grad() is not what the optimizer will use. A type of its own, by which those who
-// would read grad() find it.
+// parameter's grad() isn't the gradient that the optimizer will use. Code that would read grad()
+// recognizes the hook by its type.
 class GradientTaker : public torch::autograd::utils::LambdaPostHook {
  public:
   using LambdaPostHook::LambdaPostHook;
 };
 
-// Whether a GradientTaker is hooked on to this parameter. Threads: the training loop's, outside of
-// backward passes.
+// Whether this parameter has a GradientTaker. Threads: the training loop's, outside of backward
+// passes.
 bool GradientIsTaken(const torch::Tensor& parameter);
 
 }  // namespace ddprun::worker

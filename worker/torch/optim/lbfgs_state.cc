@@ -30,7 +30,7 @@ void AddList(const std::string& name, const Tensors& list, OptimizerTensors& to)
   for (const torch::Tensor& one : list) to[absl::StrCat(name, ".", number++)] = one.detach();
 }
 
-// Those of a list, by their numbers.
+// The tensors of a list, which are named by numbers.
 std::vector<torch::Tensor> TakeList(const std::string& name, const OptimizerTensors& from,
                                     torch::Device device) {
   std::vector<torch::Tensor> list;

@@ -10,12 +10,12 @@ class LBFGS;
 
 namespace ddprun::worker {
 
-// What an LBFGS keeps, of all of its parameters as one vector, under its first one's number, as in
-// Python: "0.func_evals", "0.d", and its history as "0.old_dirs.0", "0.old_dirs.1". LibTorch's own
-// save() of it fails before the first step. Nothing but the learning rate before the first step.
+// The state of an LBFGS, which has one vector for all of its parameters, under the number of the
+// first parameter, as in Python: "0.func_evals", "0.d", and the history as "0.old_dirs.0",
+// "0.old_dirs.1". Before the first step only the learning rate; LibTorch's own save() fails then.
 OptimizerTensors GetLbfgsState(const torch::optim::LBFGS& optimizer);
 
-// Errors: FAILED_PRECONDITION — it is another optimizer's; nothing was changed.
+// Errors: FAILED_PRECONDITION — the state is another optimizer's; nothing was changed.
 absl::Status SetLbfgsState(torch::optim::LBFGS& optimizer, const OptimizerTensors& state);
 
 }  // namespace ddprun::worker

@@ -5,8 +5,8 @@
 
 namespace ddprun::worker {
 
-// tensor.set_data(data), also of a tensor that is marked (storage_on_use.h) and whose memory is
-// gone with its owner.
+// tensor.set_data(data), also for a marked tensor (storage_on_use.h) that has lost its memory with
+// its owner.
 void SetDataOfMarked(torch::Tensor& tensor, const torch::Tensor& data);
 
 }  // namespace ddprun::worker

@@ -14,11 +14,11 @@ inline bool HasMaster(torch::ScalarType type) {
   return type == torch::kBFloat16 || type == torch::kHalf;
 }
 
-// What the fused optimizers keep of a parameter: LibTorch's state, and that copy, in float32 as is
-// then all of the state.
+// The fused optimizers' state of a parameter: LibTorch's, and the float32 copy if there is one. The
+// rest of the state is then float32 as well.
 template <typename State>
 struct WithMaster : State {
-  torch::Tensor master_param;  // undefined: the parameter is none of these, or had no step yet
+  torch::Tensor master_param;  // undefined: no copy for this type, or before the first step
 
   std::unique_ptr<torch::optim::OptimizerParamState> clone() const override {
     return std::make_unique<WithMaster>(*this);
@@ -28,9 +28,9 @@ struct WithMaster : State {
 using FusedAdamWState = WithMaster<torch::optim::AdamWParamState>;
 using FusedSgdState = WithMaster<torch::optim::SGDParamState>;
 
-// The copy; undefined: there is none.
+// A parameter's float32 copy; undefined if there is none.
 torch::Tensor MasterOf(const torch::optim::Optimizer& optimizer, const torch::Tensor& parameter);
-// Has the next step make all copies anew, from the parameters.
+// Drops all copies, so that the next step makes them anew from the parameters.
 void DropMasters(torch::optim::Optimizer& optimizer);
 
 }  // namespace ddprun::worker

@@ -19,7 +19,7 @@ namespace {
 // as short, but -O2 doesn't reorder additions of floating point.
 template <typename Bits, Bits kExponent, Bits kLowestOfExponent>
 bool AreFinite(const void* values, size_t count) {
-  // Constant, for the vectorizer at -O2; and how much is read in vain behind the first bad one.
+  // Constant, for the vectorizer at -O2. A larger block would read more behind the first bad value.
   constexpr size_t kBlock = 4096;
   const char* bytes = static_cast<const char*>(values);
   const auto sum = [](const char* at) {

@@ -11,11 +11,11 @@
 
 namespace ddprun::worker {
 
-// Marks the status below.
+// The payload that marks the status of GradientsNotFinite.
 inline constexpr const char* kNotFiniteUrl = "ddprun.not_finite";
 
-// What clipping answers when the gradients' norm isn't finite. `name`: of the first parameter whose
-// gradient is to blame; "" = none is, alone.
+// The error of clipping when the gradients' norm isn't finite. `name`: the first parameter with a
+// gradient that isn't finite; "" = only the norm of all isn't.
 inline absl::Status GradientsNotFinite(double norm, const std::string& name) {
   absl::Status status = absl::FailedPreconditionError(absl::StrCat(
       "the norm of the gradients is ", norm,
@@ -30,11 +30,11 @@ inline bool IsNotFinite(const absl::Status& status) {
   return status.GetPayload(kNotFiniteUrl).has_value();
 }
 
-// What a tensor has that is no finite number: the worse of both, where it has both.
+// Which values a tensor has that aren't finite: with both, kNan.
 enum class NotFinite { kNothing, kInfinity, kNan };
 
-// Reads the tensor once, at the speed of memory; of a GPU's the GPU reads it. Integers and the
-// types of 8 bits have nothing. Requires: dense, its memory is there. Threads: any.
+// Reads the tensor once, at the speed of memory, on its device. kNothing for integers and 8-bit
+// types. Requires: dense, its memory is there. Threads: any.
 NotFinite FindNotFinite(const torch::Tensor& tensor);
 
 }  // namespace ddprun::worker

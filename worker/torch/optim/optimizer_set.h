@@ -10,9 +10,9 @@
 
 namespace ddprun::worker {
 
-// Several optimizers as one, for what keeps and moves their state: a checkpoint, a new worker. Its
-// own groups list all parameters, and their options have no effect: those of the parts do. The
-// state of part "critic" has the names of its optimizer's, after "critic.".
+// Several optimizers as one, for code that saves or moves their state: a checkpoint, a new worker.
+// The set's own groups list all parameters, but only the options of the parts have an effect. The
+// state of part "critic" has its optimizer's names with the prefix "critic.".
 class OptimizerSet : public torch::optim::Optimizer {
  public:
   struct Part {
@@ -26,7 +26,7 @@ class OptimizerSet : public torch::optim::Optimizer {
         parts_(std::move(parts)) {}
 
   const std::vector<Part>& parts() const { return parts_; }
-  // All of them, one after the other.
+  // Steps all parts, one after the other.
   torch::Tensor step(LossClosure closure = nullptr) override {
     torch::Tensor loss;
     for (const Part& part : parts_) loss = part.optimizer->step(closure);

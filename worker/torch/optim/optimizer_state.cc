@@ -124,7 +124,7 @@ struct Reader {
   }
 };
 
-// Takes down the fields' names.
+// Collects the fields' names.
 struct NameReader {
   OptimizerFields& fields;
 
@@ -233,7 +233,7 @@ absl::Status WithStateType(const Optimizer& optimizer, Function&& function) {
                    " has no names; that of Adam, AdamW, SGD, RMSprop and Adagrad has"));
 }
 
-// Of an optimizer whose fields nobody here knows.
+// The name of the state of an optimizer with fields that aren't known here.
 constexpr const char* kArchive = "archive";
 
 absl::Status NoSave(const Optimizer& optimizer, const std::string& why) {

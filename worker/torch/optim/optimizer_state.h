@@ -13,9 +13,10 @@
 
 namespace ddprun::worker {
 
-// By name: "<parameter number>.<field>" with the field names of Python's optimizer.state_dict(),
-// and "group.<number>.learning_rate". Parameters count over all groups, in order. LibTorch's own
-// serialisation names them by address, which says nothing to another process.
+// An optimizer's state by name: "<parameter number>.<field>" with the field names of Python's
+// optimizer.state_dict(), and "group.<number>.learning_rate". Parameters are numbered over all
+// groups, in order. LibTorch's own serialization names them by address, which means nothing to
+// another process.
 using OptimizerTensors = std::map<std::string, torch::Tensor>;
 
 // The fields of a parameter's state, in one order everywhere.
@@ -24,17 +25,18 @@ struct OptimizerFields {
   std::vector<std::string> counts;
 };
 
-// Errors: UNIMPLEMENTED — it has no fields of these names; the text names its class.
+// Errors: UNIMPLEMENTED — the class has no fields of these names; the text names it.
 absl::StatusOr<OptimizerFields> GetOptimizerFields(const torch::optim::Optimizer& optimizer);
 
-// Adam, AdamW, SGD, RMSprop and Adagrad by those names; LBFGS as lbfgs_state.h says; an
-// OptimizerSet's parts each after its name. Any other one as what its save() writes: "archive", U8
-// [bytes], which names parameters by their addresses, so that two saves of one state may differ.
-// Errors: UNIMPLEMENTED — its class has no save(); the text names it, and what to write.
+// The state of Adam, AdamW, SGD, RMSprop and Adagrad by these names, of LBFGS as in lbfgs_state.h,
+// of an OptimizerSet with each part's name as a prefix. Of any other class what its save() writes:
+// "archive", U8 [bytes], which has parameters by their addresses, so that two saves of one state
+// may differ. Errors: UNIMPLEMENTED — the class has no save(); the text names it, and what to
+// write.
 absl::StatusOr<OptimizerTensors> GetOptimizerState(const torch::optim::Optimizer& optimizer);
 
-// FAILED_PRECONDITION: a tensor of a state, by its name, isn't its parameter's. That is what groups
-// come to which have changed since: parameters are numbered over all groups.
+// FAILED_PRECONDITION: a tensor of a state, by its name, doesn't have its parameter's shape. This
+// happens when groups have changed since the save, because parameters are numbered over all groups.
 absl::Status NotItsParameters(const std::string& name, at::IntArrayRef stored,
                               at::IntArrayRef parameter);
 

@@ -16,8 +16,8 @@
 namespace ddprun::worker {
 namespace {
 
-// One of those that LibTorch sets aside for others ("out-of-core") and itself gives no kernel. It
-// comes before autocast and autograd, so that they see memory that is there.
+// A dispatch key that LibTorch reserves for other libraries ("out-of-core") and has no kernels for.
+// It precedes autocast and autograd, so that both find the memory.
 constexpr c10::DispatchKey kMark = c10::DispatchKey::DeferredInit;
 constexpr c10::DispatchKeySet kBelow(c10::DispatchKeySet::FULL_AFTER, kMark);
 
@@ -26,7 +26,7 @@ struct Place {
   size_t number = 0;
 };
 
-// Of all owners. Never destroyed: tensors may outlive everything.
+// The storages of all owners. Never destroyed, because tensors may outlive everything.
 struct Places {
   std::mutex mutex;
   std::unordered_map<const c10::StorageImpl*, Place> places;
@@ -89,13 +89,13 @@ std::vector<Use> UsesOf(const c10::FunctionSchema& schema, const torch::jit::Sta
   return uses;
 }
 
-// Operators that make views ask as well, although they look at no element: their callers do, some
-// by data_ptr().
+// Operators that make views ask as well, although they read no element, because their callers do,
+// some by data_ptr().
 void OnOperator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const std::vector<Use> uses = UsesOf(op.schema(), *stack);
   for (const Use& use : uses) use.owner->BeforeUse(use.used);
   {
-    // What it is made of needs no second look.
+    // The operators that this one calls needn't ask again.
     const c10::impl::ExcludeDispatchKeyGuard inside(kMark);
     op.redispatchBoxed(keys & kBelow, stack);
   }

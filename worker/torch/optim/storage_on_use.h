@@ -9,14 +9,13 @@
 
 namespace ddprun::worker {
 
-// Tensors whose memory is there only when it is needed. What Python does with hooks of modules,
-// which LibTorch doesn't have, is done here by its dispatcher: a marked tensor has one more
-// dispatch key, of the highest rank, and the kernel of that key asks the storage's owner for the
-// memory before it has the operator run. Views of a marked tensor are marked, and so are the copies
-// of the handle that autograd saves: backward passes, and activations that are computed again, ask
-// as the forward pass does. docs/decisions, 86.
+// Tensors that have memory only while it is needed. Python does this with hooks of modules, which
+// LibTorch doesn't have; here LibTorch's dispatcher does it. A marked tensor has one more dispatch
+// key, of the highest rank, and the kernel of that key asks the storage's owner for the memory
+// before it runs the operator. Views of a marked tensor are marked, and so are the copies that
+// autograd saves, so backward passes and recomputed activations ask as the forward pass does.
 
-// Has the memory of storages, which it has numbered.
+// Provides the memory of storages, which it has numbered.
 class StorageOwner {
  public:
   StorageOwner() = default;
@@ -24,22 +23,23 @@ class StorageOwner {
   StorageOwner(const StorageOwner&) = delete;
   StorageOwner& operator=(const StorageOwner&) = delete;
 
-  // An operator is going to use all of these: they must have their memory when this returns, and
-  // keep it until the next call. In the order of the operator's arguments. May throw.
+  // Called before an operator uses all of these storages, in the order of its arguments: they must
+  // have their memory when this returns, and keep it until the next call. May throw.
   virtual void BeforeUse(const std::vector<size_t>& storages) = 0;
-  // It has changed these.
+  // Called after an operator has changed these storages.
   virtual void AfterWrite(const std::vector<size_t>& storages) = 0;
-  // Whether all have their memory until further notice.
+  // Whether all storages have their memory until further notice.
   virtual bool Holds() const = 0;
 };
 
-// The same tensor, marked; for torch::Tensor::set_data.
+// A marked handle to the same memory; for torch::Tensor::set_data.
 torch::Tensor Marked(const torch::Tensor& tensor);
 bool IsMarked(const torch::Tensor& tensor);
-// Whether its memory can be read without asking anybody: it isn't marked, or all is held.
+// Whether the tensor's memory can be read without asking an owner: the tensor isn't marked, or the
+// owner holds all memory.
 bool StaysInMemory(const torch::Tensor& tensor);
 
-// From now on marked tensors there ask `owner`. Requires: both live until Disown.
+// Makes marked tensors in `storage` ask `owner` from now on. Requires: both live until Disown.
 // Threads: any, for different storages.
 void Own(const c10::StorageImpl& storage, StorageOwner& owner, size_t number);
 void Disown(const c10::StorageImpl& storage);

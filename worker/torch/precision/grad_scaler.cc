@@ -24,9 +24,9 @@
 namespace ddprun {
 namespace {
 
-// A scaler that is off has no state: its scale of 1 isn't one that a step was tried with, and an
-// fp16 run that went on from it would lose small gradients for as long as the scale takes to grow,
-// 2000 steps for each doubling. In a checkpoint its growth tracker is this, which none reaches.
+// The growth tracker that a scaler which isn't enabled has in a checkpoint; no other scaler reaches
+// it. Such a scaler has no state: its scale of 1 was never tried in a step, and an fp16 run that
+// resumed with it would lose small gradients until the scale has grown, 2000 steps a doubling.
 constexpr int64_t kOff = -1;
 
 // The foreach kernels take tensors of one device and type at a time.
@@ -53,7 +53,7 @@ std::vector<torch::Tensor> GradientsOf(const torch::optim::Optimizer& optimizer)
   return gradients;
 }
 
-// Divides them. Answers whether one isn't finite.
+// Divides the gradients by `scale`. Returns whether one isn't finite.
 absl::StatusOr<bool> Divide(const std::vector<torch::Tensor>& all, double scale) {
   bool overflowed = false;
   for (const torch::Tensor& gradient : all) {
@@ -126,7 +126,7 @@ absl::StatusOr<double> GradScaler::ClipGradNorm(torch::optim::Optimizer& optimiz
     return WrongOrder("ClipGradNorm() is called after Step() of this optimizer");
   }
   if (state.stage == Stage::kReady) DDPRUN_RETURN_IF_ERROR(UnscaleOnce(optimizer, state));
-  // Known on all ranks: there is nothing to clip, and nobody to tell apart.
+  // Known on all ranks, so no collective is needed, and there is nothing to clip.
   if (state.overflowed) return std::numeric_limits<double>::infinity();
   absl::StatusOr<double> norm = clip();
   if (!worker::IsNotFinite(norm.status())) return norm;
@@ -150,7 +150,7 @@ absl::StatusOr<bool> GradScaler::Step(torch::optim::Optimizer& optimizer) {
   return true;
 }
 
-// As float32, which is what Python keeps it in; beyond its range nothing would be finite any more.
+// Rounds to float32, as in Python; beyond its range no gradient would be finite.
 void GradScaler::SetScale(double scale) {
   const auto single = static_cast<float>(scale);
   if (std::isfinite(single)) scale_ = single;

@@ -9,17 +9,17 @@
 
 namespace ddprun::worker {
 
-// DistributedDataParallel::buckets() as of the last step that was done, which outlives the
-// DistributedDataParallel of a generation: what a step that broke has changed doesn't count, as
-// ranks may have come to different places in it. Threads: one.
+// The state of DistributedDataParallel::buckets() after the last step that was done. It outlives
+// the DistributedDataParallel of a generation. Changes by a step that broke don't count, because
+// ranks may have stopped at different places in it. Threads: one.
 class BucketsCheckpoint : public CheckpointedState {
  public:
-  // `ddp` outlives it; null = there is none now.
+  // `ddp` outlives this; null = there is none now.
   explicit BucketsCheckpoint(const std::unique_ptr<DistributedDataParallel>& ddp) : ddp_(ddp) {}
 
-  // A step was done. Requires: there is one.
+  // Call it after a step that was done. Requires: `ddp` isn't null.
   void Keep() { kept_ = ddp_->buckets().SaveState(); }
-  // A new one begins where the one before was. Errors: as LibTorch's, INTERNAL.
+  // Gives a new `ddp` the state of the one before. Errors: as LibTorch's, INTERNAL.
   absl::Status Apply();
   void Forget() { kept_.clear(); }
 
@@ -28,7 +28,7 @@ class BucketsCheckpoint : public CheckpointedState {
 
  private:
   const std::unique_ptr<DistributedDataParallel>& ddp_;
-  Tensors kept_;  // empty: no step was done yet
+  Tensors kept_;  // empty before the first step
 };
 
 }  // namespace ddprun::worker

@@ -12,7 +12,7 @@ void EpochLoss::Add(uint64_t epoch, int64_t step, const torch::Tensor& loss, int
   epoch_ = epoch;
   step_ = step;
   if (!loss.defined() || samples == 0) return;
-  // Not read here: a GPU would have to be waited for in every step.
+  // Not read here, because every step would have to wait for a GPU.
   const torch::Tensor of_step = loss.detach().to(torch::kDouble).reshape({}) * samples;
   sum_ = sum_.defined() ? sum_ + of_step : of_step;
   samples_ += samples;

@@ -11,16 +11,16 @@
 
 namespace ddprun::worker {
 
-// The mean loss of an epoch's samples, over all ranks. Of what a worker has seen that is gone, and
-// of what was learned before a resume, nothing is known. Threads: one.
+// The mean loss of an epoch's samples, over all ranks; without the samples of a worker that is gone
+// and those from before a resume. Threads: one.
 class EpochLoss {
  public:
-  // After each step. Params: loss: mean over this rank's `samples` samples of the step, on any
-  // device; undefined = none. A step of another epoch, or one that is done again because training
-  // went back, begins anew.
+  // Call it after each step. Params: loss: mean over this rank's `samples` samples of the step, on
+  // any device; undefined = none. Begins anew at a step of another epoch, and at one that is done
+  // again because training went back.
   void Add(uint64_t epoch, int64_t step, const torch::Tensor& loss, int64_t samples);
 
-  // A collective. Nothing: no rank has a loss. Errors: UNAVAILABLE — a peer is gone.
+  // A collective. Returns nullopt if no rank has a loss. Errors: UNAVAILABLE — a peer is gone.
   absl::StatusOr<std::optional<double>> Mean(Context& context) const;
 
  private:

@@ -3,10 +3,10 @@
 namespace ddprun::worker {
 namespace {
 
-// What all stand still for when they wait: this much of it a second, with all that is done to it
-// (bench/healing_bench.py: 0.2e9 on two busy cores).
+// How many bytes of state a second are sent, decoded and restored while all ranks wait
+// (bench/healing_bench.py measured 0.2e9 on two busy cores).
 constexpr double kBytesPerSecond = 0.5e9;
-// Beside a step, for one more connection.
+// The cost of the extra connections beside a step.
 constexpr absl::Duration kConnectTime = absl::Milliseconds(20);
 
 }  // namespace

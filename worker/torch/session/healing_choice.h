@@ -7,10 +7,10 @@
 
 namespace ddprun::worker {
 
-// Whether those who have the state are held up for less when they send it beside their next step,
-// in which they compute for the others, too, than when all wait for it before that.
-// Params: bytes: of the state. step_time: of a step that all compute. missing, learners: how many
-// lack the state, and how many have it; both above 0.
+// Whether ranks that have the state lose less time if they send it beside their next step, in which
+// they compute the other ranks' samples as well, than if all wait for the transfer before the step.
+// Params: bytes: of the state. step_time: of a step that all ranks compute. missing, learners: how
+// many ranks lack the state, and how many have it; both above 0.
 bool BesideTakesLess(int64_t bytes, absl::Duration step_time, uint32_t missing, uint32_t learners);
 
 }  // namespace ddprun::worker

@@ -8,7 +8,7 @@
 namespace ddprun::worker {
 namespace {
 
-// 0: it doesn't count them.
+// How many steps the optimizer has taken; 0: it doesn't count them.
 int64_t TakenBy(const torch::optim::Optimizer& optimizer) {
   if (const auto* adamw = dynamic_cast<const FusedAdamW*>(&optimizer)) return adamw->steps_taken();
   if (const auto* sgd = dynamic_cast<const FusedSGD*>(&optimizer)) return sgd->steps_taken();

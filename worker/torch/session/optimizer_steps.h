@@ -9,14 +9,14 @@
 
 namespace ddprun::worker {
 
-// Sees that a program steps a Session's optimizer beside Session::Step(), as loops without a
-// Session do: each update would be applied twice. Threads: one.
+// Detects that a program steps a Session's optimizer itself, as loops without a Session do: each
+// update would be applied twice. Threads: one.
 class OptimizerSteps {
  public:
-  // After each step that the Session had the optimizer take, whatever became of it.
+  // Call it after each step that the Session had the optimizer take, also if that failed.
   void Note(const torch::optim::Optimizer& optimizer);
-  // Errors: FAILED_PRECONDITION — it has taken others since; the text names `step`, the last one
-  // that was done. OK where it doesn't count its steps.
+  // Errors: FAILED_PRECONDITION — the optimizer has taken other steps since; the text names `step`,
+  // the last one that was done. OK for optimizers that don't count their steps.
   absl::Status Check(const torch::optim::Optimizer& optimizer, int64_t step) const;
 
  private:

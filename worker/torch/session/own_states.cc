@@ -44,7 +44,7 @@ bool TakeElements(const torch::Tensor& stored, std::vector<Element>& values) {
   return true;
 }
 
-// False: it is of another type.
+// False: the stored tensor is of another type.
 bool Take(const torch::Tensor& stored, torch::Tensor& value) {
   value = value.defined() ? stored.to(value.device()).clone() : stored.clone();
   return true;

@@ -11,11 +11,11 @@
 
 namespace ddprun::worker {
 
-// The program's own states in a Session. They change between steps, when it likes; a step that is
-// done again begins with what they were at its beginning. Threads: one.
+// The program's own states in a Session. The program changes them at any time between steps; a step
+// that is done again begins with the values that they had at its beginning. Threads: one.
 class OwnStates {
  public:
-  // Copies of all of them, by name.
+  // Copies of all states, by name.
   using Kept = std::map<std::string, CheckpointedState::Tensors>;
 
   // Errors: INVALID_ARGUMENT — the name is taken, empty or has a '.' or '/'; the state differs by
@@ -23,12 +23,12 @@ class OwnStates {
   absl::Status Add(const std::string& name, const OwnState& state);
   bool empty() const { return states_.empty(); }
 
-  // For checkpoints and new workers: those of the Session itself, and these.
+  // All states for checkpoints and new workers: `others`, which are the Session's, and these.
   std::map<std::string, CheckpointedState*> Beside(
       std::map<std::string, CheckpointedState*> others) const;
 
   Kept Keep() const;
-  // Errors: those of a state of the program's.
+  // Errors: those of the states' RestoreState.
   absl::Status PutBack(const Kept& kept) const;
 
  private:

@@ -7,13 +7,13 @@
 
 namespace ddprun::worker {
 
-// What of a PowerSgd is the same on all ranks, and a new worker must have as the others have it:
-// its step, which says whether gradients are compressed, and the matrices Q, by which all do. Who
-// takes it has lost nothing yet that the next gradient would have to make up for: no errors, as in
-// PyTorch, where each rank's are its own. Threads: as PowerSgd's.
+// The part of a PowerSgd's state that is the same on all ranks, which a new worker gets from the
+// others: the step, which decides whether gradients are compressed, and the matrices Q, by which
+// all ranks compress. A rank's errors of compression aren't in it: a new worker begins without any.
+// Threads: as PowerSgd's.
 class PowerSgdOfAll : public CheckpointedState {
  public:
-  // `hook` outlives it.
+  // `hook` outlives this.
   explicit PowerSgdOfAll(PowerSgd& hook) : hook_(hook) {}
 
   Tensors SaveState() const override;
@@ -23,7 +23,7 @@ class PowerSgdOfAll : public CheckpointedState {
   PowerSgd& hook_;
 };
 
-// All that a step may change of it: Q is changed in place, errors are replaced.
+// Copies all that a step may change of a PowerSgd: Q is changed in place, errors are replaced.
 CheckpointedState::Tensors KeepPowerSgd(const PowerSgd& hook);
 
 }  // namespace ddprun::worker

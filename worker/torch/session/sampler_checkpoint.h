@@ -9,8 +9,8 @@
 
 namespace ddprun::worker {
 
-// Where training is in its data, as a part of checkpoints: "sampler", U8, the line of text that
-// SamplerState::Serialize gives, which Python's sampler takes, too. Threads: one.
+// The training's place in its data, as a part of checkpoints: "sampler", U8, the text of
+// SamplerState::Serialize, which Python's sampler reads, too. Threads: one.
 class SamplerCheckpoint : public CheckpointedState {
  public:
   SamplerCheckpoint(std::function<SamplerState()> get,

@@ -5,7 +5,7 @@
 namespace ddprun::worker {
 namespace {
 
-// Steps may become longer than they were, as those after a warm-up.
+// A bound, because steps may become longer, as after a warm-up.
 constexpr int64_t kMostSteps = 1000;
 
 }  // namespace

@@ -8,30 +8,30 @@
 
 namespace ddprun::worker {
 
-// When the next checkpoint is due by the clock, at the end of which step. All ranks must save at
-// the same one, and their clocks differ: rank 0's counts, and it says for how many steps nobody
-// needs to ask it again. That halves the time that is left each time, so that ranks speak to each
-// other some log2(steps) times a checkpoint, however the length of a step changes. Threads: one.
+// Decides when the next checkpoint is due by the clock. All ranks must save at the end of the same
+// step, and their clocks differ, so rank 0's counts. When it is asked, rank 0 says for how many
+// steps it needn't be asked again: those of half the time that is left. So ranks exchange about
+// log2(steps) messages a checkpoint, however the length of a step changes. Threads: one.
 class SaveClock {
  public:
   // Saving is due `interval` after the last time. Zero = never.
   explicit SaveClock(absl::Duration interval = absl::ZeroDuration()) : interval_(interval) {}
 
-  // A checkpoint has just been begun, or training has.
+  // Call it when a checkpoint, or training, has just been begun.
   void Restart(Instant now);
 
-  // A step is done; true: rank 0 must be asked.
+  // Call it after each step. Returns whether rank 0 must be asked.
   bool StepIsDone();
 
   // Rank 0's answer: for how many steps it needn't be asked; 0 = save now.
   int64_t StepsToWait(Instant now) const;
-  // All ranks take it.
+  // Call it with rank 0's answer, on all ranks.
   void TakeAnswer(int64_t steps) { until_asked_ = steps; }
 
  private:
   absl::Duration interval_;
   Instant began_;
-  int64_t steps_ = 0;        // since then
+  int64_t steps_ = 0;        // since began_
   int64_t until_asked_ = 1;  // steps
 };
 

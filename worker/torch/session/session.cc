@@ -22,6 +22,46 @@
 #include "worker/torch/errors/failure_notice.h"
 #include "worker/torch/session/session_implementation.h"
 
+// The loop of a session.
+//
+// `place` says which call of the program is allowed next:
+//
+//   kUnprepared --Prepare--> kBetweenBatches --Advance--> kBatch --Backward--> kBackwardDone
+//                                   ^                                               |
+//                                   +--------------------- Step --------------------+
+//
+// Advance leads to kEnded when training is over. With several modules, StepOf leads from
+// kBackwardDone to kBatch, for the next module's backward pass.
+//
+// A step has one backward pass for each of its batches, `passes_left` of them. Example: two passes
+// (gradient accumulation), where only the last one averages gradients over the ranks:
+//
+//   call       passes_left   what runs
+//   Advance    0 -> 2        BeginStep, TakeBatch
+//   Backward   2             gradients add up on this rank (NoSync)
+//   Step       2 -> 1        nothing; returns false
+//   Advance    1             TakeBatch
+//   Backward   1             gradients are averaged
+//   Step       1 -> 0        EndStep; returns true
+//
+// The order in EndStep is what makes a lost peer cost one step:
+//
+//   FinishHealing, replicas->Commit   every rank has the state from which this step began
+//   FinishBackward                    the last collective (without ZeRO)
+//   StepOptimizer                     the only change of parameters (with one module)
+//   ++progress.step, CommitShare      the step is done, and its samples are consumed
+//   Replicate, ReportStep, SaveIfDue  copies of the new state
+//
+// If a collective fails before the optimizer's step, nothing has changed but what KeepStepStart has
+// copied. The program isn't interrupted in the middle of its loop body: Break() notes the error in
+// `broken`, the rest of the loop body runs without collectives, and Step() returns false. The next
+// Advance() skips the step's other passes, recovers in the next generation and begins the step
+// again. If a collective fails after ++progress.step, the step counts: Step() returns true, and
+// only the copies are missing.
+//
+// States of the program's own (Session::Add) change after Step(), in the loop body. Their step
+// stays open (step_is_open), and is copied and saved by CloseStep() in the next Advance().
+
 namespace ddprun {
 int64_t Session::Implementation::GlobalBatch() const {
   return constant_batch > 0 ? constant_batch
@@ -34,7 +74,7 @@ int64_t Session::Implementation::StepsPerEpoch() const {
 
 int64_t Session::Implementation::SchedulePlace() const {
   if (options.steps > 0) return progress.step;
-  // Not the number of steps done: after a change of the number of workers steps have another size.
+  // Not the number of steps: after the number of workers changed, a step has another size.
   return progress.epoch * StepsPerEpoch() + progress.epoch_samples / GlobalBatch();
 }
 
@@ -89,6 +129,8 @@ absl::StatusOr<bool> Session::Implementation::BeginStepAnywhere() {
   }
 }
 
+// Evaluations come before the check for a stop, and a finished training before both, so that End()
+// makes the last evaluation. An evaluation can finish the training (StopTraining), hence the loop.
 absl::StatusOr<bool> Session::Implementation::BeginStep() {
   if (context->GenerationIsOver()) {
     return absl::UnavailableError(absl::StrCat(worker::kPeerErrorPrefix, "the generation is over"));
@@ -103,8 +145,8 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
     DDPRUN_RETURN_IF_ERROR(EndEpoch());
     evaluation_is_due = false;
   }
-  // A node is about to be taken away. Where nothing can be saved, but others live on, on other
-  // nodes, they have what would be lost if all of them stopped.
+  // When a node is about to be taken away, all ranks stop at an agreed step to save the state.
+  // Without a checkpointer, if ranks on other nodes can go on, these keep the state: no rank stops.
   const bool others_live_on =
       context->CanRejoin() && context->local_world_size() < context->world_size();
   const bool stops = checkpointer != nullptr || !others_live_on;
@@ -114,7 +156,7 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
     return false;
   }
   if (!stops) context->Mark(ProgressPhase::kTrain, progress.step);
-  // Shares that are lost with their worker come back from a checkpoint, which so there always is.
+  // Without replicas a killed worker's share comes back from a checkpoint, so one must exist.
   const bool has_shares = zero != nullptr && context->CanRejoin() && !KeepsReplicas();
   if (has_shares && progress.step == 0) DDPRUN_RETURN_IF_ERROR(Save());
   step_began = MonotonicNow();
@@ -129,12 +171,12 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
   return true;
 }
 
-// Where random numbers of a step come from: seed, step and rank alone, the same whoever computes it
-// and whatever came before. So a killed rank's generator needs no copy; a step that is done again,
-// or after a resume, draws the same dropout; and an evaluation takes no number from a step. The
-// batches' own generators come from the samples (LoadPass). All passes of a step draw one after the
-// other. Before a save, too: what a rank has drawn since isn't the same on one that is new.
-// Takes a microsecond.
+// A step's random numbers depend on the seed, the step and the rank alone. So a killed rank's
+// generator needs no copy; a step that is done again, or after a resume, draws the same dropout;
+// and an evaluation takes no number from a step. All passes of a step draw one after the other. The
+// batches have generators of their own, seeded by the samples (LoadPass). Seeded before a save as
+// well, because a new rank hasn't drawn the numbers that the others have drawn since the step
+// began. Takes a microsecond.
 void Session::Implementation::SeedGenerators(bool of_evaluation) const {
   const auto seed = static_cast<uint64_t>(options.seed);
   worker::SeedGenerators(context->device(), of_evaluation ? ~seed : seed, progress.step,
@@ -146,7 +188,7 @@ absl::Status Session::Implementation::EndEpoch() {
   DDPRUN_ASSIGN_OR_RETURN(const std::string figure, Evaluate());
   if (!Speaks()) return absl::OkStatus();
   worker::Print(absl::StrCat("epoch ", progress.epoch, "  step ", progress.step,
-                             // Unknown where the job was resumed at the epoch's end.
+                             // Unknown if the job was resumed at the epoch's end.
                              mean.has_value() ? absl::StrFormat("  loss %.4f", *mean) : "",
                              figure.empty() ? "" : absl::StrCat("  ", figure)));
   return absl::OkStatus();
@@ -154,7 +196,8 @@ absl::Status Session::Implementation::EndEpoch() {
 
 absl::Status Session::Implementation::End() {
   DDPRUN_RETURN_IF_ERROR(Save());
-  // Once: the program's own states may follow from what it came to.
+  // An evaluation that has run at this step isn't repeated if the program has own states, which its
+  // result may have changed (a scheduler that counts evaluations).
   std::string figure = last_evaluation;
   if (own.empty() || loop_marks.evaluated_step != progress.step) {
     DDPRUN_ASSIGN_OR_RETURN(figure, Evaluate());
@@ -162,7 +205,7 @@ absl::Status Session::Implementation::End() {
   if (checkpointer != nullptr) {
     DDPRUN_RETURN_IF_ERROR(AwaitSaved());
   }
-  // Whoever is in a later Session knows by this that this one's last state is in its files.
+  // Ranks that leave this barrier, for a later Session, know that this one's last state is saved.
   DDPRUN_RETURN_IF_ERROR(context->Barrier());
   if (!Speaks()) return absl::OkStatus();
   worker::Print(absl::StrFormat("final%s (step %d, world %d, generation %d)",
@@ -189,7 +232,7 @@ absl::Status Session::Implementation::EndStep() {
   if (options.step_delay_ms > 0) absl::SleepFor(absl::Milliseconds(options.step_delay_ms));
   DDPRUN_RETURN_IF_ERROR(ReportStep());
   if (own.empty()) return SaveIfDue();
-  step_is_open = true;  // the program's states of this step come after it
+  step_is_open = true;
   return absl::OkStatus();
 }
 
@@ -209,11 +252,12 @@ absl::Status Session::Implementation::SaveIfDue() {
 }
 
 absl::Status Session::Implementation::CheckStep() {
-  // What overflowed was left out; the loss may have been what did.
+  // A step that was left out because of an overflow may have an infinite loss.
   if (!loss.defined() || !stepped) return absl::OkStatus();
   return CheckLoss(loss, *model);
 }
 
+// Reads the loss, for which a GPU must be waited for, only if it is written or now and then.
 absl::Status Session::Implementation::ReportStep() {
   step_metrics.step = progress.step;
   step_metrics.loss = loss;
@@ -228,6 +272,8 @@ absl::Status Session::Implementation::ReportStep() {
                         .loss = loss.item<double>()});
 }
 
+// All ranks must answer alike. A count of steps does; of the clocks rank 0's counts, and the ranks
+// gather its answer at the steps that SaveClock names, which are the same on all of them.
 absl::StatusOr<bool> Session::Implementation::SavingIsDue() {
   if (checkpointer == nullptr) return false;
   const int64_t every = options.checkpoint_every;
@@ -243,7 +289,7 @@ absl::StatusOr<bool> Session::Implementation::SavingIsDue() {
 absl::Status Session::Implementation::Save(std::optional<double> score) {
   if (checkpointer == nullptr || (saved == progress && !score.has_value())) return absl::OkStatus();
   DDPRUN_RETURN_IF_ERROR(FinishHealing());
-  DDPRUN_RETURN_IF_ERROR(CheckStep());  // nothing is resumed from a model that is lost
+  DDPRUN_RETURN_IF_ERROR(CheckStep());  // a model with NaNs must not replace a good checkpoint
   SeedGenerators();
   if (options.checkpoint_errors == "warn") DDPRUN_RETURN_IF_ERROR(AwaitSaved());
   DDPRUN_RETURN_IF_ERROR(Tolerate(checkpointer->SaveAsync(progress, score)));
@@ -279,7 +325,7 @@ Session::~Session() {
   Implementation& self = *implementation_;
   if (std::uncaught_exceptions() > 0) worker::ReleaseProcessContext();
   if (self.context != nullptr) self.EndSession();
-  // The program ends the loop on its own: with all other ranks, or they wait in vain.
+  // The program has left the loop early. If the other ranks haven't, they would wait for this one.
   const bool leaves = self.has_begun && self.job == nullptr && !self.stopped &&
                       self.place != Implementation::Place::kEnded;
   if (!leaves || std::uncaught_exceptions() > 0) return;
@@ -381,9 +427,9 @@ void Session::Save() {
         "Save() in the middle of a step: call it after the Step() that returns true"));
   }
   Implementation& self = *implementation_;
-  if (!self.broken.ok()) return;  // that step is going to be done again
+  if (!self.broken.ok()) return;  // the step will be done again
   const absl::Status saved = worker::CatchExceptions([&] { return self.SaveAndWait(); });
-  // Behind the loop nobody goes on.
+  // After the loop there is no step that could recover.
   if (saved.ok() || self.place == Implementation::Place::kEnded || !self.CanRecover(saved)) {
     return OrThrow(saved);
   }

@@ -1,4 +1,4 @@
-// What a session learns from: each sample exactly once an epoch, whatever becomes of the ranks.
+// A session's samples: each is learned from exactly once an epoch, whatever happens to the ranks.
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <torch/utils.h>
@@ -16,10 +16,10 @@
 namespace ddprun {
 namespace {
 
-// For the random changes of the batch whose first sample this is.
+// The seed for random changes of the batch that begins with this sample.
 //
-// By the batch's place, not from one running generator: loading threads may then run in any order,
-// a resumed run sees what an undisturbed one saw, and Python can repeat it.
+// It depends on the batch's place, not on one running generator: loading threads may run in any
+// order, a resumed run sees what an undisturbed one saw, and Python can repeat it.
 uint64_t BatchSeed(uint64_t seed, uint64_t epoch, int64_t sample) {
   const uint64_t of_epoch = Rng(Rng(seed).Next() ^ epoch).Next();
   return Rng(of_epoch ^ static_cast<uint64_t>(sample)).Next();
@@ -80,7 +80,7 @@ Session::Implementation::Pass Session::Implementation::LoadPass(const StepShare&
                                                                 uint64_t count) const {
   const auto first = share.indices.begin() + static_cast<int64_t>(begin);
   std::vector<int64_t> samples(first, first + static_cast<int64_t>(count));
-  // Without any of its own a rank takes part in the collectives with others, which don't count.
+  // A rank without samples of its own takes part in the collectives with samples that don't count.
   for (int64_t i = 0; count == 0 && i < std::min(options.batch_size, data.size); ++i) {
     samples.push_back(i);
   }
@@ -96,7 +96,7 @@ Session::Implementation::Pass Session::Implementation::LoadPass(const StepShare&
 absl::StatusOr<std::vector<Session::Implementation::Pass>> Session::Implementation::LoadPasses(
     const StepShare& share) const {
   const at::NoGradGuard no_grad;
-  // As many on each rank: there are collectives in them.
+  // The same number of passes on each rank, because passes have collectives.
   const auto batch = static_cast<uint64_t>(options.batch_size);
   const auto number_of_passes = static_cast<uint32_t>((share.largest_count + batch - 1) / batch);
   std::vector<Pass> loaded;

@@ -54,7 +54,7 @@ absl::StatusOr<std::string> Session::Implementation::Evaluate() {
     if (evaluation.better == BetterFigure::kLower) score = -first;
   }
   metrics->RestartClock();
-  // In what is saved now, too: the program's states have changed in it.
+  // Set before the save below, because the evaluation has changed the program's states.
   if (!own.empty()) loop_marks.evaluated_step = progress.step;
   if (score.has_value()) DDPRUN_RETURN_IF_ERROR(SaveIfBest(*score));
   last_evaluation = absl::StrJoin(texts, "  ");

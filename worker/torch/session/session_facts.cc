@@ -22,7 +22,7 @@
 namespace ddprun::worker {
 namespace {
 
-// May differ between ranks: each has its own files, threads and words.
+// Options that may differ between ranks: files, threads, output.
 constexpr std::array kOfOneRank = {"data",        "num_workers",    "threads",
                                    "output_dir",  "checkpoint_dir", "keep_checkpoints",
                                    "resume_from", "weights_prefix", "weights_strict",
@@ -38,7 +38,7 @@ std::string TensorFact(const torch::Tensor& tensor) {
                       absl::StrFormat("%016x", HashOf(bytes)));
 }
 
-// "" = it can't be loaded.
+// Describes a sample; "" = it can't be loaded.
 std::string SampleFact(const Dataset& data, int64_t sample) {
   const absl::StatusOr<std::string> fact = CatchExceptions([&]() -> absl::StatusOr<std::string> {
     // torch::manual_seed() would reach the generators of GPUs, too.
@@ -94,7 +94,7 @@ std::vector<std::string> SampleFacts(const Dataset& data) {
     const bool is_known = !fact.empty() && fact == SampleFact(data, sample);
     facts.push_back(is_known ? fact : absl::StrCat("sample ", sample));
   }
-  SetGenerators(torch::kCPU, generators).IgnoreError();  // they are its own
+  SetGenerators(torch::kCPU, generators).IgnoreError();  // the process' own state
   return facts;
 }
 

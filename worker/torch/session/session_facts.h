@@ -13,18 +13,18 @@
 #include "ddprun/optimizer_kind.h"
 #include "ddprun/training_options.h"
 
-// What all ranks of a training have alike, beside the module (store/model_check.h), as texts for
-// people. Where one differs, each rank would train something else without anybody's noticing:
-// another order of the samples, another learning rate, another end.
+// What must be the same on all ranks of a training, beside the module (store/model_check.h), as
+// texts for people. If one differed, ranks would train different things unnoticed: in another order
+// of the samples, with another learning rate, to another end.
 namespace ddprun::worker {
 
-// The options, but for those that concern one worker alone: files, threads, what is printed.
+// The options, except those that concern one worker alone: files, threads, output.
 std::vector<std::string> OptionFacts(const TrainingOptions& options);
 
-// The first and the last sample with a hash of their bytes. That they differ proves nothing: what a
-// program draws from generators of its own is another on each rank. So is what isn't the same twice
-// on this rank, or can't be loaded, which has no hash. Loads each twice, with torch's generator at
-// one place on all ranks, and leaves it as it was.
+// The first and the last sample with a hash of their bytes. A difference proves nothing, because a
+// program may draw from random generators of its own. Loads each sample twice, with torch's
+// generator seeded alike on all ranks, and restores the generator. A sample that isn't the same
+// twice on this rank, or can't be loaded, has no hash.
 std::vector<std::string> SampleFacts(const Dataset& data);
 
 std::vector<std::string> OptimizerFacts(const OptimizerKind& kind,
@@ -35,7 +35,7 @@ std::vector<std::string> OptimizerFacts(const OptimizerKind& kind,
 std::vector<std::string> ParameterNames(const torch::nn::Module& module,
                                         const torch::optim::Optimizer& optimizer);
 
-// Equal for equal facts.
+// A hash of the facts.
 uint64_t Fingerprint(const std::vector<std::string>& facts);
 
 }  // namespace ddprun::worker

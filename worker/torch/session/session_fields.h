@@ -38,9 +38,9 @@
 
 namespace ddprun::worker {
 
-// What a Session has. Members die in reverse order: the context last.
+// The data of a Session. Members die in reverse order: the context last.
 struct SessionFields {
-  // Where the program is.
+  // Where the program is in its loop.
   enum class Place { kUnprepared, kBetweenBatches, kBatch, kBackwardDone, kEnded };
 
   using Pass = worker::Pass;
@@ -49,8 +49,8 @@ struct SessionFields {
 
   const SessionOptions settings;
   const TrainingOptions& options = settings.training;
-  std::shared_ptr<Context> job;      // the process' context, of one that goes alone; else null
-  std::shared_ptr<Context> context;  // of those who train this: the process', or its own
+  std::shared_ptr<Context> job;      // the process' context if this Session goes alone; else null
+  std::shared_ptr<Context> context;  // of the ranks that train: the process' context, or its own
   uint64_t session_number = 1;       // of the process' Sessions, from 1
   worker::Journal journal;
   Place place = Place::kUnprepared;
@@ -60,14 +60,14 @@ struct SessionFields {
   worker::OwnStates own;
   worker::LoopMarks loop_marks;
   Dataset data;
-  std::vector<std::string> facts;         // that all ranks have alike (session_facts.h)
-  std::vector<std::string> sample_facts;  // that they should
+  std::vector<std::string> facts;         // must be the same on all ranks (session_facts.h)
+  std::vector<std::string> sample_facts;  // should be the same
   std::vector<Evaluation> evaluations;
-  std::string last_evaluation;                  // what it said
+  std::string last_evaluation;                  // its text for people
   std::function<double(int64_t step)> rate_of;  // null: the schedule
   MixedPrecision precision = MixedPrecision::kNo;
   LearningRateSchedule schedule;
-  // Made once the model is where it belongs. zero: with a zero_stage, the same as optimizer.
+  // Made when the model is on its device. zero: the same object as optimizer, with a zero_stage.
   std::unique_ptr<torch::optim::Optimizer> optimizer;  // of all parts
   ZeroOptimizer* zero = nullptr;
   std::function<absl::StatusOr<std::unique_ptr<ZeroOptimizer>>(bool init_sync)> make_zero;
@@ -82,47 +82,49 @@ struct SessionFields {
   std::unique_ptr<worker::Healing> healing;  // null = none is under way
   TrainingProgress progress_before_healing;
   TrainingProgress progress;
-  std::optional<TrainingProgress> saved;  // the last that was, in this generation
-  // In which generation the state came about that this rank has; none: it has none that training
-  // could go on from.
+  std::optional<TrainingProgress> saved;  // the last saved one, in this generation
+  // The generation in which this rank's state was computed; nullopt: this rank has no state that
+  // training could go on from.
   std::optional<uint64_t> state_generation;
-  bool others_have_state = false;               // or others have, when this generation began
-  bool evaluation_is_done = false;              // then, of the last epoch, as far as these know
-  uint64_t newest_fence = 0;                    // then, of all ranks' checkpoints
+  // At the beginning of this generation: whether other ranks had a state, whether these had done
+  // the last epoch's evaluation, and the highest fence of all ranks' checkpoints.
+  bool others_have_state = false;
+  bool evaluation_is_done = false;
+  uint64_t newest_fence = 0;
   bool has_begun = false;                       // and shown its banner
-  std::optional<worker::StepStart> step_start;  // none: it isn't wanted
-  // Not OK: a collective of this generation failed since the loop was last asked for a batch; what
-  // is done until it is asked again doesn't count, unless the step was done before.
+  std::optional<worker::StepStart> step_start;  // nullopt: not needed
+  // Not OK: a collective of this generation failed since the last Advance(). What the program does
+  // until the next one doesn't count, unless the step was done before.
   absl::Status broken;
 
   // Reads ahead on threads that use data and options, and nothing that a new generation changes;
   // null: training is over.
   std::unique_ptr<ElasticLoader<std::vector<Pass>>> loader;
-  SamplerState data_place;  // what is committed
+  SamplerState data_place;  // the committed place
   std::unique_ptr<worker::SamplerCheckpoint> sampler_checkpoint;
-  int64_t constant_batch = 0;  // samples of a step; 0: it follows the number of workers
+  int64_t constant_batch = 0;  // samples of a step; 0 = they depend on the number of workers
   std::unique_ptr<worker::BatchCheckpoint> batch_checkpoint;
   bool evaluation_is_due = false;  // after the last step that was done
-  bool step_is_open = false;       // CloseStep() comes, with the program's states
+  bool step_is_open = false;       // CloseStep() is still to come, with the program's states
 
-  // Of the current step.
+  // The current step.
   StepShare step_share;
-  std::vector<Pass> passes;  // those that are left, the next one last
+  std::vector<Pass> passes;  // the ones that remain, the next one last
   int64_t passes_left = 0;
   StepMetrics step_metrics;
   Instant step_began;
-  absl::Duration step_time;  // of the last one that was done; 0 = unknown
-  // Of all its passes [], on the model's device; undefined before the first step.
+  absl::Duration step_time;  // of the last step that was done; 0 = unknown
+  // The loss of all passes of the step [], on the model's device; undefined before the first step.
   torch::Tensor loss;
   worker::EpochLoss epoch_loss;
-  bool stepped = true;   // the last step; false: it was left out
-  bool stopped = false;  // after it, because all ranks were told to
+  bool stepped = true;   // false: the optimizer left the last step out
+  bool stopped = false;  // training ended early, because the launcher asked all ranks to stop
 
-  // Of the current batch.
+  // The current batch.
   Pass pass;
   std::optional<Autocast> autocast;
-  bool has_stepped_part = false;       // a module of several
-  bool updated_early = false;          // one was, before the end of the step
+  bool has_stepped_part = false;       // StepOf was called, with several modules
+  bool updated_early = false;          // an optimizer stepped before the end of the step
   bool stepped_with_function = false;  // by StepWith
   // Gradients are added up here until the last backward pass, which averages them.
   std::optional<ZeroOptimizer::NoSync> zero_no_sync;

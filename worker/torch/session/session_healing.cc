@@ -1,4 +1,5 @@
-// How new workers get the state beside a step of those that have it (docs/decisions, 85).
+// How new workers get the state beside a step of the ranks that have it
+// (worker/torch/checkpoint/healing.cc).
 #include <algorithm>
 #include <utility>
 
@@ -23,8 +24,8 @@ std::map<std::string, CheckpointedState*> Session::Implementation::ExtrasOfAll()
   return own.Beside(extras);
 }
 
-// A rank that was lost in an evaluation, or before the program said that training is over, lacks
-// what the others' own states have from it, though it has made the same steps.
+// A rank that was lost in an evaluation, or before the program ended training, has made the same
+// steps as the others, but lacks what the evaluation changed in the program's own states.
 int64_t Session::Implementation::Marks() const {
   const bool is_missing = IsEvaluated(progress) && loop_marks.evaluated_step != progress.step;
   return (own.empty() || is_missing ? 0 : kEvaluated) | (loop_marks.is_finished ? kFinished : 0);
@@ -42,10 +43,10 @@ bool Session::Implementation::HealsBeside(const worker::KnownStates& known) cons
   const bool evaluates = !evaluation_is_done && IsEvaluated(newest);
   const bool is_over = (known.newest->marks & kFinished) != 0 || DoneAt(newest);
   if (is_over || evaluates) return false;  // no step comes next
-  // Else only the end of a step changes parameters, which are sent beside it.
+  // With these, parameters change before the end of a step, beside which they are sent.
   if (parts.size() > 1 || IsAny(parts.front())) return false;
-  // Without a constant batch a step would learn from less; and in the statistics of a SyncBatchNorm
-  // the activations of who doesn't have the parameters would count.
+  // Without a constant batch a step would have fewer samples; and a SyncBatchNorm's statistics
+  // would include activations of ranks that lack the parameters.
   if (constant_batch == 0 || worker::HasSyncBatchNorm(*model)) return false;
   if (options.healing == "beside") return true;
   const auto learners =
@@ -80,7 +81,7 @@ absl::Status Session::Implementation::FinishHealing() {
                                     " ms, after its passes, for new workers to have the state"));
   if (healing->has_taken()) {
     state_generation = healing->version().generation;
-    DDPRUN_RETURN_IF_ERROR(SetRates());  // not the rate of the step before
+    DDPRUN_RETURN_IF_ERROR(SetRates());  // the restored state has the rate of the step before
   }
   return finished;
 }

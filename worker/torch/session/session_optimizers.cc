@@ -1,4 +1,4 @@
-// The modules of a session under one roof, and their optimizers.
+// The modules of a session, combined into one, and their optimizers.
 #include <torch/optim/adamw.h>
 #include <torch/optim/sgd.h>
 
@@ -63,7 +63,7 @@ std::unique_ptr<torch::optim::Optimizer> Fused(
   return std::make_unique<FusedSGD>(groups, options);
 }
 
-// With `one`'s options; of the group that has its own weight decay, with that.
+// Makes an optimizer with `one`'s options; a group with a weight decay of its own keeps it.
 template <typename Kind>
 std::vector<torch::optim::OptimizerParamGroup> WithOptions(
     const Kind& one, const Groups& groups, const std::vector<double>& weight_decays) {
@@ -177,7 +177,7 @@ absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> Session::Implementation
     if constexpr (std::is_same_v<std::decay_t<decltype(one)>, AnyOptimizer>) {
       DDPRUN_RETURN_IF_ERROR(RefuseOptions(one.name, options, part.groups));
       std::unique_ptr<torch::optim::Optimizer> made = one.make(groups);
-      // Now, and not at the first checkpoint.
+      // Checked now instead of at the first checkpoint.
       DDPRUN_RETURN_IF_ERROR(worker::GetOptimizerState(*made).status());
       return made;
     } else {
@@ -223,7 +223,7 @@ absl::Status Session::Implementation::MakeOptimizers() {
   return absl::OkStatus();
 }
 
-// The same on workers that are new and on those that know of another number of workers.
+// Gives the same rates on new workers and on those that have seen other numbers of workers.
 void Session::Implementation::PlanRates() {
   for (worker::SessionPart& part : parts) {
     for (size_t i = 0; i < part.rate_factors.size(); ++i) {

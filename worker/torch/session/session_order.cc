@@ -1,16 +1,18 @@
-// Several Sessions one after the other in a process, as of a k-fold.
+// Several Sessions one after the other in a process, as for a cross-validation.
 //
-// They share the process' context, so that a fault in the second one is survived as in the first:
-// who lives stays in its Session and goes to the next generation. Who takes a killed worker's place
-// begins at the top of main(), in the first Session, which the others have left. When ranks say
-// where they are (StartNote) it learns that; it then ends that Session alone, in a world of one,
-// reading what the others have saved last (all have passed a barrier since), training only what no
-// file has, and writing nothing. The others ask again until all are in the same one:
+// Sessions share the process' context, so that a fault in the second one is survived as in the
+// first: a worker that lives stays in its Session and goes to the next generation. A worker that
+// takes a killed one's place begins at the top of main(), in the first Session, which the others
+// have left. It learns that when ranks exchange StartNotes. It then goes through that Session
+// alone, in a world of one: it reads what the others have saved last (all have passed a barrier
+// since), trains only what no file has, and writes nothing. The others ask again until all ranks
+// are in the same Session:
 //
 //   generation 2   rank 0: Session 2          rank 1, new: Session 1, alone
 //   asked again    rank 0: Session 2          rank 1:      Session 2; it takes rank 0's state
 //
-// So does a rank that was killed's peer and still was at the end of a Session the others had left.
+// The same holds for a surviving rank that was still at the end of a Session that the others had
+// left.
 #include <filesystem>
 #include <string>
 
@@ -50,11 +52,11 @@ absl::Status Session::Implementation::TakeFolder() {
 }
 
 void Session::Implementation::EndSession() {
-  loader.reset();  // its threads use what follows
+  loader.reset();  // the loader's threads use what is reset below
   Context& shared = job != nullptr ? *job : *context;
   shared.Mark(ProgressPhase::kDone, progress.step);
   shared.implementation().steps_before += progress.step;
-  // What a program draws between two Sessions is the same on all ranks, whatever they trained.
+  // So that random numbers between two Sessions are the same on all ranks, whatever they trained.
   torch::manual_seed(static_cast<uint64_t>(options.seed));
 }
 

@@ -17,8 +17,8 @@
 
 namespace ddprun::worker {
 
-// One module of a Session and what trains it. Most have one, without a name; of several, as a
-// GAN's, each is averaged over the ranks and stepped for itself.
+// One module of a Session, and what trains it. Most Sessions have one module, without a name. With
+// several, as for a GAN, each is averaged over the ranks and stepped for itself.
 struct SessionPart {
   std::string name;  // "" = the only one
   std::shared_ptr<torch::nn::Module> module;
@@ -31,10 +31,10 @@ struct SessionPart {
   std::unique_ptr<BucketsCheckpoint> buckets;    // of `ddp`, from Prepare on
   OptimizerSteps steps;
 
-  // Of the current batch.
+  // The state of the current batch.
   bool forward_called = false;
-  bool has_gradients = false;  // of it, or of earlier passes of its step, that no step has used
-  bool backward_done = false;  // since its last step
+  bool has_gradients = false;  // of this pass or earlier ones, which no step has used
+  bool backward_done = false;  // since this module's last step
   std::unique_ptr<DistributedDataParallel::NoSync> no_sync;  // not of the step's last pass
 };
 

@@ -48,7 +48,7 @@ void Session::Implementation::KeepStepStart() {
 absl::Status Session::Implementation::ReturnToStepStart() {
   if (!step_start.has_value() || step_start->step != progress.step) return absl::OkStatus();
   const torch::NoGradGuard no_grad;
-  // Else parameters change only at the step's end, which waits for nobody.
+  // Otherwise parameters change only at the step's end, which waits for no peer.
   if (step_start->before_update.has_value()) {
     DDPRUN_RETURN_IF_ERROR(worker::RestoreLasting(*step_start->before_update, StateOfAll()));
     scaler->Restore(scaler->scale(), scaler->growth_tracker());
@@ -60,7 +60,7 @@ absl::Status Session::Implementation::ReturnToStepStart() {
   return power_sgd != nullptr ? power_sgd->RestoreState(step_start->power_sgd) : absl::OkStatus();
 }
 
-// In this order: what is made from the context dies before its group does.
+// In this order, because objects that are made from the context must die before its group.
 void Session::Implementation::LetGoOfStep() {
   autocast.reset();
   for (worker::SessionPart& part : parts) {
@@ -77,7 +77,7 @@ void Session::Implementation::LetGoOfStep() {
   metrics.reset();
   for (worker::SessionPart& part : parts) part.ddp.reset();
   if (zero != nullptr) zero->LetGo();
-  // They may lie in the buckets of what has just gone.
+  // Gradients may be views into the buckets of the objects that were just destroyed.
   for (torch::Tensor& parameter : Parameters(*model)) parameter.mutable_grad().reset();
 }
 
@@ -89,7 +89,7 @@ absl::Status Session::Implementation::Recover(const absl::Status& why) {
   DDPRUN_RETURN_IF_ERROR(LeaveHealing());
   DDPRUN_RETURN_IF_ERROR(ReturnToStepStart());
   while (true) {
-    // Whoever has left with status 0 ends no generation.
+    // A rank that has left with status 0 ends no generation: Rejoin() would wait for nothing.
     if (std::optional<absl::Status> left = worker::DepartureBehind(why)) return *std::move(left);
     absl::Status joined = context->Rejoin();
     if (joined.ok()) joined = PlanSteps();  // with another number of workers
@@ -122,7 +122,7 @@ absl::StatusOr<bool> Session::Implementation::TakeStateOfOthers(
       DDPRUN_RETURN_IF_ERROR(BeginHealing(known));
     } else {
       DDPRUN_RETURN_IF_ERROR(worker::TakeNewestState(*context, StateOfAll(), known));
-      // From here on it is this rank's, whoever is killed before they all train.
+      // From here on this rank has the state, even if others are killed before all train.
       state_generation = known.newest->generation;
     }
     progress = known.newest->progress;

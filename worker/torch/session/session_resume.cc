@@ -1,4 +1,4 @@
-// How a session goes on from what files have.
+// How a session resumes from files.
 #include <torch/utils.h>
 
 #include <filesystem>
@@ -20,7 +20,7 @@
 namespace ddprun {
 namespace {
 
-// Of --resume_from.
+// Values of --resume_from.
 constexpr const char* kLatest = "latest";
 constexpr const char* kNameOfBest = "best";
 
@@ -47,7 +47,7 @@ absl::StatusOr<std::string> NameOfBest(Context& context, const std::string& dire
                                  .step = static_cast<uint64_t>(numbers[3])});
 }
 
-// Of the options, where the checkpoint decides. seed: the run's that goes on.
+// Warns of options that have no effect, because the checkpoint decides. seed: the resumed run's.
 void SayWhatHasNoEffect(const TrainingOptions& options, uint64_t seed,
                         const TrainingProgress& progress, bool is_done) {
   if (seed != static_cast<uint64_t>(options.seed)) {
@@ -90,7 +90,7 @@ absl::Status Session::Implementation::Resume() {
 
 absl::Status Session::Implementation::GoOnFrom(const TrainingProgress& found) {
   progress = found;
-  // Without a Session's "data" in the checkpoint its progress counts.
+  // If the checkpoint has no "data" of a Session, its progress says the place.
   SamplerState state = data_place;
   state.epoch = static_cast<uint64_t>(progress.epoch);
   state.consumed = static_cast<uint64_t>(progress.epoch_samples);
@@ -113,7 +113,7 @@ absl::Status Session::Implementation::ResumeElsewhere() {
   } else if (path.filename() == kNameOfBest && !std::filesystem::exists(path, ignored)) {
     kind = kBest;
   }
-  // Where only some nodes have it, rank 0's word counts.
+  // If only some nodes have the path, rank 0's finding counts.
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<int64_t> kinds, worker::GatherNumber(*context, kind));
   if (kinds[0] == kWeights) return TakeWeights(path);
   const bool is_directory = kinds[0] == kDirectory;

@@ -1,4 +1,4 @@
-// What a session does once, before it trains.
+// The setup of a session, once before it trains.
 #include <ATen/Parallel.h>
 #include <torch/utils.h>
 
@@ -29,7 +29,7 @@ namespace {
 // A schedule falls to this share of its peak.
 constexpr double kLeastRateShare = 0.1;
 
-// Of products, or, without mixed precision, of parameters.
+// The precision of products, or, without mixed precision, of parameters.
 std::string PrecisionText(const std::string& mixed_precision, const torch::nn::Module& module) {
   if (mixed_precision != "no") return mixed_precision;
   for (const torch::Tensor& parameter : Parameters(module)) {
@@ -40,7 +40,7 @@ std::string PrecisionText(const std::string& mixed_precision, const torch::nn::M
   return "fp32";
 }
 
-// INVALID_ARGUMENT, on every rank: they differ.
+// INVALID_ARGUMENT, on every rank: the texts differ.
 absl::Status CompareTexts(Context& context, const std::vector<std::string>& texts,
                           const std::string& what, const std::string& advice) {
   return worker::CatchExceptions([&] {
@@ -58,8 +58,8 @@ absl::Status CompareTexts(Context& context, const std::vector<std::string>& text
 
 }  // namespace
 
-// Where that costs a step next to nothing: a share of ZeRO's has to come back from a checkpoint,
-// because copies of it in other workers' memory are for who asks for them.
+// True if surviving costs a step next to nothing. With ZeRO a lost share then comes back from a
+// checkpoint, because copies in other workers' memory must be asked for.
 bool Session::Implementation::SurvivesUnasked() const {
   if (options.zero_stage == "0") return true;
   return !options.CheckpointDirectory().empty() && options.comm_hook != "power_sgd";
@@ -134,7 +134,7 @@ absl::Status Session::Implementation::PlanSteps() {
 }
 
 absl::Status Session::Implementation::StartTogether() {
-  // What was read ahead was dealt for the ranks before.
+  // Batches that were read ahead were dealt for the ranks of the generation before.
   DDPRUN_RETURN_IF_ERROR(loader->Reform(context->rank(), context->world_size()));
   if (checkpointer != nullptr) checkpointer->LeaveGeneration();
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<worker::StartNote> notes, AskWhoHasState());
@@ -146,7 +146,7 @@ absl::Status Session::Implementation::StartTogether() {
   if (checkpointer == nullptr && !options.CheckpointDirectory().empty()) {
     checkpointer = MakeCheckpointer(options.CheckpointDirectory());
   }
-  // First of all: whoever then has the state alone saves it as the newest.
+  // Before all else, so that a rank that soon has the state alone can save it as the newest.
   if (others_have_state && checkpointer != nullptr) checkpointer->GoOnAfter(newest_fence);
   if (checkpointer != nullptr && job == nullptr) DDPRUN_RETURN_IF_ERROR(checkpointer->Claim());
   DDPRUN_ASSIGN_OR_RETURN(const bool others_know, TakeStateOfOthers(notes));
@@ -157,7 +157,7 @@ absl::Status Session::Implementation::StartTogether() {
   if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp(others_know && zero == nullptr));
   const bool has_it_alone = job != nullptr && zero == nullptr && state_generation.has_value();
   if (!others_know && !has_it_alone) DDPRUN_RETURN_IF_ERROR(Resume());
-  if (job != nullptr) checkpointer.reset();  // those who were there have saved it
+  if (job != nullptr) checkpointer.reset();  // the other ranks have saved this Session
   if (KeepsReplicas()) DDPRUN_RETURN_IF_ERROR(replicas->Begin(progress));
   DDPRUN_RETURN_IF_ERROR(BeginMetrics());
   saved.reset();  // some may be new
@@ -227,8 +227,8 @@ absl::Status Session::Implementation::CompareFacts(const std::vector<worker::Sta
                                         "start every rank with the same options and all of the "
                                         "data: a Session deals the samples out"));
   }
-  // Said once. What decides is the same on all ranks, of which some may be new: else these would
-  // wait for the others' words.
+  // Reported once. The condition is the same on all ranks, also on new ones: otherwise some ranks
+  // would wait in CompareTexts for others that don't call it.
   if (others_have_state || !differ(&worker::StartNote::samples)) return absl::OkStatus();
   const absl::Status alike = CompareTexts(
       *context, sample_facts, "what is learned from",
@@ -240,10 +240,10 @@ absl::Status Session::Implementation::CompareFacts(const std::vector<worker::Sta
 }
 
 absl::Status Session::Implementation::DealOut() {
-  // What a new rank 0 begins with must not become everybody's.
+  // A new rank 0's initial state must not be sent to the others.
   if (zero != nullptr) {
     DDPRUN_RETURN_IF_ERROR(zero->Rejoin(*context, /*init_sync=*/!others_have_state));
-    if (average != nullptr) average->Forget();  // it comes back with the state
+    if (average != nullptr) average->Forget();  // restored with the state
   } else {
     DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<ZeroOptimizer> made, make_zero(!others_have_state));
     zero = made.get();

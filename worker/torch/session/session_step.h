@@ -18,7 +18,7 @@
 
 namespace ddprun::worker {
 
-// Steps between two at which the loss is read, for the metrics and to see that it is a number.
+// The loss is read every so many steps, for the metrics and to check that it is finite.
 inline constexpr int64_t kNotifyEvery = 10;
 
 // "1 worker", "2 workers".
@@ -26,32 +26,32 @@ inline std::string WorkersText(uint32_t count) {
   return absl::StrCat(count, count == 1 ? " worker" : " workers");
 }
 
-// The program calls in a wrong order.
+// The error of a program that calls methods in a wrong order.
 inline absl::Status Misuse(const std::string& what) { return absl::FailedPreconditionError(what); }
 
-// A line on standard output, at once.
+// Prints a line to standard output, at once.
 inline void Print(const std::string& line) {
   std::fputs((line + "\n").c_str(), stdout);
   std::fflush(stdout);
 }
 
-// What one backward pass learns from.
+// The samples of one backward pass.
 struct Pass {
   Batch batch;
-  double weight = 1;  // of its mean loss in the step's gradient, over all ranks' and passes'
-  double share = 1;   // of this rank's samples in the step
+  double weight = 1;  // of the pass' mean loss in the step's gradient, among all passes and ranks
+  double share = 1;   // of the pass in this rank's samples of the step
 };
 
-// What a step changes before the optimizer does, as it was before. (Random generators are set
-// anew: Session::Implementation::SeedGenerators.)
+// Copies of what a step changes before its optimizer steps, made at its beginning. (Random
+// generators are seeded anew: Session::Implementation::SeedGenerators.)
 struct StepStart {
   int64_t step = 0;
   std::vector<torch::Tensor> buffers;  // copies
   CheckpointedState::Tensors power_sgd;
   OwnStates::Kept own;
   bool is_finished = false;
-  // Copies of what only optimizers change, of a step that isn't over when the first of them steps,
-  // or that is made of several passes.
+  // Copies of what only optimizers change, for a step in which passes follow an optimizer's step:
+  // with several modules, or with an optimizer that asks for the loss several times.
   std::optional<CheckpointTensors> before_update;
 };
 

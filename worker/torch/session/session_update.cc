@@ -1,11 +1,11 @@
 // A batch of a session, from its samples to the optimizer's step.
 //
-// Of several modules (Session::Add) each has a backward pass and a step of its own in a batch, and
-// parameters of the first change before the last one's gradients are there. If a peer is lost in
-// between, the step is done again by all: so what optimizers change is copied before the first of
-// them steps, and put back (ReturnToStepStart). The same holds for an optimizer that makes several
-// passes in one step (LBFGS). The usual step, one module whose parameters change after the last
-// collective, copies nothing.
+// With several modules (Session::Add) each has a backward pass and a step of its own in a batch,
+// and parameters of the first change before the last one's gradients exist. If a peer is lost in
+// between, all ranks do the step again. So what optimizers change is copied before the first of
+// them steps, and restored (ReturnToStepStart). The same holds for an optimizer that makes several
+// passes in one step (LBFGS). The usual step, in which one module's parameters change after the
+// last collective, copies nothing.
 #include <torch/csrc/autograd/autograd.h>
 
 #include <algorithm>
@@ -112,8 +112,8 @@ void Session::Implementation::AddGradients(const torch::Tensor& of_batch,
   if (of == nullptr || !Several()) {
     scaled.backward();
   } else {
-    // Its own parameters alone: a generator's loss, which goes through the critic, adds nothing to
-    // the critic's gradients.
+    // Only this module's parameters: a generator's loss, which goes through the critic, adds
+    // nothing to the critic's gradients.
     std::vector<torch::Tensor> own_parameters;
     for (const torch::Tensor& parameter : Parameters(*of->module)) {
       if (parameter.requires_grad()) own_parameters.push_back(parameter);
@@ -121,7 +121,7 @@ void Session::Implementation::AddGradients(const torch::Tensor& of_batch,
     torch::autograd::backward({scaled}, {}, std::nullopt, /*create_graph=*/false, own_parameters);
   }
   if (pass.share == 0) return;
-  // Not read here: a GPU would have to be waited for in every pass.
+  // Not read here, because every pass would have to wait for a GPU.
   const torch::Tensor value = of_batch.detach().to(torch::kDouble) * pass.share;
   loss = loss.defined() ? loss + value : value;
 }
@@ -200,7 +200,7 @@ absl::StatusOr<bool> Session::Implementation::Update(worker::SessionPart& part) 
   if (options.max_grad_norm > 0) {
     DDPRUN_ASSIGN_OR_RETURN(const double norm, scaler->ClipGradNorm(*part.optimizer, *part.module,
                                                                     options.max_grad_norm));
-    // Beyond fp16's range there is none, and the scaler leaves this step out.
+    // Not finite: gradients overflowed in fp16, and the scaler leaves this step out.
     if (std::isfinite(norm)) {
       step_metrics.gradient_norm = std::hypot(step_metrics.gradient_norm.value_or(0), norm);
     }
@@ -222,7 +222,7 @@ absl::StatusOr<bool> Session::Implementation::FinishBackward() {
 }
 
 absl::Status Session::Implementation::StepOptimizer() {
-  if (context->CanRejoin()) {  // else a broken group is this process' end
+  if (context->CanRejoin()) {  // otherwise a broken group ends this process
     DDPRUN_RETURN_IF_ERROR(context->AwaitResults());
   }
   stepped = std::exchange(updated_early, false);
@@ -246,9 +246,9 @@ absl::Status Session::Implementation::KeepBeforeUpdate() {
   return absl::OkStatus();
 }
 
-// The function is called for each pass of the step, and the gradients add up as in the usual one.
-// What the optimizer sees is the loss of all samples of the step, on all ranks the same number: its
-// line search must decide alike on all of them.
+// Calls the function for each pass of the step; gradients add up as in the usual step. Returns to
+// the optimizer the loss of all samples of the step, the same number on all ranks, because its line
+// search must decide alike on all of them.
 torch::Tensor Session::Implementation::LossOfStep(const LossFunction& function,
                                                   const std::vector<Pass>& all) {
   ZeroGradients();

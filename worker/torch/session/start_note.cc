@@ -12,11 +12,11 @@
 namespace ddprun::worker {
 namespace {
 
-// Of 64 bits each, as the host has them: {what it knows, fence, host, there is a version, step,
-// epoch, epoch_samples, generation, bytes, nanoseconds of a step, facts,
-// samples, session, marks}, then each record's.
+// A note is numbers of 64 bits in the host's byte order: {what it knows, fence, host, there is a
+// version, step, epoch, epoch_samples, generation, bytes, nanoseconds of a step, facts, samples,
+// session, marks}, then those of each record.
 constexpr size_t kNumbers = 14;
-// Of ranks that finish an earlier Session alone, the others wait for as long as that takes.
+// Ranks wait as long as needed for others that finish an earlier Session alone.
 constexpr absl::Duration kLongest = absl::Hours(24 * 30);
 // {generation, world_size, step, shard, bytes}.
 constexpr size_t kRecordNumbers = 5;

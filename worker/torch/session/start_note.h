@@ -14,8 +14,8 @@
 
 namespace ddprun::worker {
 
-// What ranks tell each other at the beginning of a generation in which some go on: all of it at
-// once, and over the store, since a survivors' first collectives are what their pause is made of.
+// What a rank reports to the others at the beginning of a generation in which some ranks go on: all
+// in one exchange, over the store, because survivors pause until their first collectives are done.
 //
 // Gloo takes 13 to 17 ms on two cores to pass one number around its ring, and the ten small
 // collectives of a generation's beginning were most of a survivor's pause. With notes and Gloo's
@@ -25,19 +25,20 @@ struct StartNote {
   enum class Knows : uint8_t { kNothing, kTraining, kTrainingBeforeItsEvaluation };
 
   Knows knows = Knows::kNothing;
-  uint64_t session = 1;            // which one of its process, from 1
-  uint64_t fence = 0;              // of its checkpoints
-  uint64_t facts = 0;              // Fingerprint() of what all must have alike
-  uint64_t samples = 0;            // and should
-  uint32_t host = 0;               // its agent's number
-  StateOffer offer;                // of a state that is everybody's
-  std::vector<RecordKey> records;  // that it keeps of shares
+  uint64_t session = 1;            // the number of the Session in its process, from 1
+  uint64_t fence = 0;              // of the rank's checkpoints
+  uint64_t facts = 0;              // Fingerprint() of what must be the same on all ranks
+  uint64_t samples = 0;            // Fingerprint() of what should be the same
+  uint32_t host = 0;               // the number of the rank's agent
+  StateOffer offer;                // the rank's replicated state
+  std::vector<RecordKey> records;  // the copies of shares that the rank keeps
 };
 
-// By rank, each time that all call it. Errors: UNAVAILABLE, "PeerError: …" — a peer is gone.
+// Exchanges the notes of all ranks; a collective. Returns them by rank. Errors: UNAVAILABLE,
+// "PeerError: …" — a peer is gone.
 absl::StatusOr<std::vector<StartNote>> ExchangeStartNotes(Context& context, const StartNote& own);
 
-// As they travel. Pure.
+// A note as bytes. Pure.
 std::string EncodeStartNote(const StartNote& note);
 std::optional<StartNote> DecodeStartNote(absl::string_view text);
 

@@ -21,7 +21,7 @@ Value ValueOrThrow(absl::StatusOr<Value> value) {
   return *std::move(value);
 }
 
-// c10d's zero means without a limit.
+// A zero of c10d's means no limit.
 absl::Duration ToDuration(std::chrono::milliseconds timeout) {
   if (timeout == c10d::Store::kNoTimeout) return absl::InfiniteDuration();
   return absl::FromChrono(timeout);

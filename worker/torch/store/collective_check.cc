@@ -20,7 +20,7 @@ std::string AnnouncementKey(uint64_t sequence, uint32_t rank) {
 
 std::string VerdictKey(uint64_t sequence) { return absl::StrCat("check/", sequence); }
 
-// Those whose contexts are gone. Threads: main() only.
+// The checks of contexts that are destroyed. Threads: main() only.
 std::vector<std::shared_ptr<CollectiveCheck>>& EndedChecks() {
   static auto* checks = new std::vector<std::shared_ptr<CollectiveCheck>>();
   return *checks;
@@ -74,7 +74,7 @@ absl::Status CollectiveCheck::AwaitVerdict(bool ended) {
     }
     verdict = JudgeOperations(texts);
     store_->set(verdict_key, verdict.empty() ? kAgreed : verdict);
-    // All have read the verdict before.
+    // All ranks have read the verdict of the operation before.
     if (sequence_ > 1) store_->deleteKey(VerdictKey(sequence_ - 1));
   } else {
     store_->wait({verdict_key}, timeout);

@@ -16,9 +16,9 @@ namespace ddprun::worker {
 // Compares what all ranks are about to do before they do it, over the store. Ranks that disagree
 // would otherwise wait for each other until the collectives' timeout, or exchange wrong bytes.
 //
-// The n-th operation of every rank must read the same: each rank writes its text, rank 0 compares
-// and writes the verdict, which all ranks answer. That is two or three calls of the store an
-// operation; for finding mistakes, not for production.
+// The n-th operation of every rank must have the same text: each rank writes its text, rank 0
+// compares them and writes the verdict, which all ranks return. Costs two or three calls of the
+// store an operation; for finding mistakes, not for production.
 // Threads: any, but operations of several threads at once have no order to compare.
 //
 // Not by a collective, as TORCH_DISTRIBUTED_DEBUG=DETAIL does it: a rank that has ended takes part
@@ -30,19 +30,18 @@ class CollectiveCheck {
   CollectiveCheck(c10::intrusive_ptr<c10d::Store> store, uint32_t rank, uint32_t world_size,
                   absl::Duration timeout);
 
-  // Where the program is, e.g. "in forward pass 3"; goes behind each operation's text. "" =
-  // nowhere.
+  // Sets what the program is doing, "in forward pass 3", which is added to each operation's text.
   void SetActivity(std::string activity);
 
   // Errors: FAILED_PRECONDITION — ranks are about to do different things; the text says which rank
-  // does what. UNAVAILABLE, "PeerError: …" — the same, because other ranks have ended.
-  // DEADLINE_EXCEEDED and others — of the store, thrown by it.
+  // does what. UNAVAILABLE, "PeerError: …" — the same, because other ranks have ended. Throws the
+  // store's errors, DEADLINE_EXCEEDED among them.
   absl::Status Compare(const std::string& operation);
 
-  // This rank does nothing more with the others. Waits for nothing.
+  // Reports that this rank does nothing more with the others. Doesn't wait.
   void AnnounceEnd();
-  // Waits until all ranks have come to their end, or begin something else.
-  // Errors: FAILED_PRECONDITION — others go on.
+  // Waits until all ranks have called AnnounceEnd, or a rank begins something else.
+  // Errors: FAILED_PRECONDITION — other ranks go on.
   absl::Status CompareEnd();
 
  private:
@@ -58,12 +57,13 @@ class CollectiveCheck {
   uint64_t sequence_ = 0;  // guarded by mutex_: operations announced
 };
 
-// What is wrong with these texts, one a rank; "" when they are equal. Pure.
+// Describes how these texts, one a rank, differ; "" if they are equal. Pure.
 std::string JudgeOperations(const std::vector<std::string>& texts);
 
-// The checks of contexts that are gone, which the end of a program still compares: called by
-// RunWorker when its body succeeded. Errors: as CompareEnd.
+// Keeps the check of a context that is destroyed, for CompareEnds.
 void CompareAtEnd(std::shared_ptr<CollectiveCheck> check);
+// Compares the ends of all kept checks: called by RunWorker when its body succeeded. Errors: as
+// CompareEnd.
 absl::Status CompareEnds();
 
 }  // namespace ddprun::worker

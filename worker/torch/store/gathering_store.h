@@ -14,8 +14,8 @@
 
 namespace ddprun::worker {
 
-// A store in which a rank says something and hears what all say in one call, which c10d's have no
-// word for. Throws as c10d's do.
+// A store that can set a rank's value and return all ranks' values in one call, which c10d's stores
+// can't. Throws as c10d's do.
 class GatheringStore {
  public:
   virtual ~GatheringStore() = default;
@@ -26,19 +26,19 @@ class GatheringStore {
                                           absl::Duration timeout) = 0;
 };
 
-// `store` as one; null: it can't.
+// `store` as a GatheringStore; null if it isn't one.
 GatheringStore* AsGathering(c10d::Store& store);
 
-// The same with any store: one call where it can, else one for each key and more.
+// GatheringStore::Gather for any store: in one call if possible, else in more than one a key.
 std::vector<std::string> Gather(c10d::Store& store, const std::string& key,
                                 const std::string& value, const std::vector<std::string>& keys,
                                 absl::Duration timeout);
 
-// What each of `ranks` says under `topic`, by rank; the own rank says `word`.
+// Exchanges values under `topic`: sets `word` for the own rank, and returns those of all `ranks`.
 std::vector<std::string> GatherWords(c10d::Store& store, const std::string& topic, uint32_t rank,
                                      size_t ranks, const std::string& word, absl::Duration timeout);
 
-// A part of a store, which can what that can.
+// A part of a store (c10d::PrefixStore) that can gather if the whole store can.
 class StorePart : public c10d::PrefixStore, public GatheringStore {
  public:
   using c10d::PrefixStore::PrefixStore;
@@ -49,9 +49,10 @@ class StorePart : public c10d::PrefixStore, public GatheringStore {
                                   absl::Duration timeout) override;
 };
 
-// What Gloo meets over: of each rank it sets one key that ends with the rank's number, and then it
-// waits for all others' and gets them, one after the other (gloo/transport/tcp/context.cc). Here
-// its set is put off until it asks for the first one; then all come in one call. Threads: one.
+// The store over which Gloo's ranks meet. Gloo sets one key, which ends with the rank's number, and
+// then waits for the others' keys and gets them one by one (gloo/transport/tcp/context.cc). This
+// store delays the set until Gloo asks for the first key, and then gathers all keys in one call.
+// Threads: one.
 class RendezvousStore : public c10d::Store {
  public:
   RendezvousStore(c10::intrusive_ptr<c10d::Store> store, size_t ranks);
@@ -73,14 +74,14 @@ class RendezvousStore : public c10d::Store {
             const std::chrono::milliseconds& timeout) override;
 
  private:
-  // All ranks' keys, if this is one of them; else none.
+  // The keys of all ranks if `key` is one of them; else none.
   std::vector<std::string> KeysBeside(const std::string& key) const;
   void Fetch(const std::string& key, std::chrono::milliseconds timeout);
   void SetNow();
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const size_t ranks_;
-  std::string key_, value_;  // set later; "" = nothing is
+  std::string key_, value_;  // to be set later; "" = nothing
   std::map<std::string, std::string> known_;
 };
 

@@ -12,26 +12,27 @@
 
 namespace ddprun::worker {
 
-// What a rank tells the others before anything is connected.
+// A rank's report to the others, before anything is connected.
 struct Presence {
   uint32_t host = 0;    // number of its agent, or launcher
-  std::string backend;  // that it is about to connect
-  std::string problem;  // why it can't; "" = it can
+  std::string backend;  // which the rank is about to connect
+  std::string problem;  // why it can't connect; "" = it can
 };
 
-// Tells the others, which wait for this rank, why it won't come. Waits for nothing. Throws as the
+// Reports to the others, which wait for this rank, why it won't come. Doesn't wait. Throws as the
 // store does.
 void NotifyProblem(c10d::Store& store, uint32_t rank, const std::string& problem);
 
-// Tells the others and waits for them, in one call where the store can; theirs, by rank.
+// Sends this rank's report and waits for the others', in one call if the store can. Returns all, by
+// rank.
 // Errors: UNAVAILABLE, "PeerError: …" — a rank has a problem; the text names both.
 // INVALID_ARGUMENT — ranks are about to connect different backends: the same text on all of them.
-// Throws as the store does, where a rank doesn't come within `timeout`.
+// Throws as the store does, also if a rank doesn't come within `timeout`.
 absl::StatusOr<std::vector<Presence>> MeetPeers(c10d::Store& store, uint32_t rank,
                                                 uint32_t world_size, const Presence& mine,
                                                 absl::Duration timeout);
 
-// OK when all are about to connect the same backend. Pure.
+// Checks that all ranks are about to connect the same backend. Pure.
 absl::Status CompareBackends(const std::vector<Presence>& ranks);
 
 }  // namespace ddprun::worker

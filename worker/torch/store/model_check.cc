@@ -16,7 +16,7 @@ namespace {
 
 constexpr const char* kSame = "=";
 constexpr const char* kVerdictKey = "verdict";
-// Starts, in place of hashes or a verdict, "<rank> can't train: <problem>".
+// The prefix of "<rank> can't train: <problem>", which takes the place of hashes or a verdict.
 constexpr const char* kProblem = "!";
 constexpr const char* kHashes = "#";
 
@@ -36,7 +36,8 @@ std::string WaitFor(c10d::Store& store, const std::string& key, absl::Duration t
   return Gather(store, "", "", {key}, timeout)[0];
 }
 
-// A rank that differs from rank 0, and the first text that does; or what a rank told.
+// A rank that differs from rank 0, and the first text that differs; or the problem that a rank has
+// reported.
 struct Difference {
   uint64_t rank = 0;
   size_t index = 0;
@@ -49,7 +50,7 @@ std::string VerdictOf(const std::optional<Difference>& difference) {
   return absl::StrCat(difference->rank, " ", difference->index);
 }
 
-// Nothing where the verdict isn't of this library's rank 0.
+// Returns nullopt if the verdict isn't one of this library.
 std::optional<Difference> ParseVerdict(const std::string& verdict) {
   if (absl::StartsWith(verdict, kProblem)) return Difference{.problem = verdict.substr(1)};
   const std::pair<std::string, std::string> parts = absl::StrSplit(verdict, ' ');
@@ -83,7 +84,7 @@ std::optional<Difference> FindDifference(c10d::Store& store, const ModelCheckPla
   return std::nullopt;
 }
 
-// The same on every rank. Nothing = no difference.
+// Returns the first difference, the same on every rank; nullopt = none.
 std::optional<Difference> AgreeOnDifference(c10d::Store& store, const ModelCheckPlan& plan,
                                             const std::string& mine) {
   if (plan.rank == 0) {

@@ -1,4 +1,4 @@
-// Whether somebody averages the gradients of ZeRO stage 1, which leaves that to others.
+// Checks that the gradients of ZeRO stage 1 are averaged, which it doesn't do itself.
 #include <ATen/ops/cat.h>
 #include <ATen/ops/stack.h>
 #include <ATen/ops/zeros.h>
@@ -18,11 +18,12 @@
 namespace ddprun {
 namespace {
 
-// Of a gradient's sum of absolute values. What one hand averages in another order than the next
-// differs by rounding (bf16: less than 1 % in each value), gradients of other samples by far more.
+// The largest difference of averaged gradients, as a part of their sum of absolute values. Averages
+// in another order differ by rounding (bf16: less than 1 % in each value), gradients of other
+// samples by far more.
 constexpr double kMostDifference = 0.02;
 
-// A reducer (DistributedDataParallel's, or another library's) has a hook there.
+// Whether the parameter has a hook, as of a reducer (DistributedDataParallel's or another one).
 bool IsHooked(const worker::ZeroParameter& parameter) {
   const auto node = torch::autograd::impl::try_get_grad_accumulator(parameter.tensor);
   return node != nullptr && !node->post_hooks().empty();
@@ -38,10 +39,11 @@ torch::Tensor SumsOf(const torch::Tensor& gradient, torch::Device device) {
 
 }  // namespace
 
-// Without DistributedDataParallel each rank updates its share of the parameters by its own samples:
-// the loss falls, and nobody sees that most samples never reach most parameters. That no hook is on
-// any gradient is no proof: a program may average them by itself, before each step. That the ranks'
-// gradients differ beside that is one. So without a hook they are compared, once.
+// Without DistributedDataParallel each rank would update its share of the parameters by its own
+// samples: the loss falls, and nobody notices that most samples never reach most parameters. The
+// absence of hooks is no proof, because a program may average the gradients itself before each
+// step. The proof is that there are no hooks and the ranks' gradients differ. So without a hook the
+// gradients are compared, once.
 absl::Status ZeroImplementation::CheckAveraging() const {
   if (place->plan.world_size == 1) return absl::OkStatus();
   const std::vector<worker::ZeroParameter>& parameters = storage->parameters();

@@ -37,7 +37,7 @@ int64_t BytesOf(const torch::Tensor& tensor) {
   return tensor.defined() ? static_cast<int64_t>(tensor.nbytes()) : 0;
 }
 
-// Of the tensors; what counts steps is no tensor.
+// The bytes of the state's tensors, without counts of steps.
 int64_t StateBytes(const torch::optim::Optimizer& optimizer) {
   const absl::StatusOr<worker::OptimizerTensors> state = worker::GetOptimizerState(optimizer);
   if (!state.ok()) return 0;
@@ -48,7 +48,7 @@ int64_t StateBytes(const torch::optim::Optimizer& optimizer) {
   return bytes;
 }
 
-// The first of the own parameters, in the module's order, whose gradient isn't finite.
+// The first of the own parameters, in the module's order, with a gradient that isn't finite.
 int64_t FirstBadParameter(const worker::ZeroStorage& storage) {
   int64_t first = std::numeric_limits<int64_t>::max();
   for (const worker::ZeroPieceTensor& piece : storage.pieces()) {

@@ -6,6 +6,31 @@
 #include <algorithm>
 #include <utility>
 
+// When buckets of parameters come and go.
+//
+// Goal: a rank holds two whole buckets at most (more only for an operator that uses more): the one
+// in use and the next one, which arrives while operators use the first. LibTorch's modules have no
+// hooks and their order isn't known, so the next bucket is a guess: the one that came after the
+// same *two* buckets the last time. One bucket alone doesn't say enough: after B comes C in a
+// forward pass, and A in a backward pass.
+//
+// Invariant: a bucket is freed, in flight (`work`) or here. All ranks call their operators on
+// parameters in the same order, so all have the same table, make the same guesses and begin the
+// same collectives. A wrong guess costs a gather that nobody needed, and nothing else.
+//
+// Example: buckets A, B, C; forward A B C, backward C B A.
+//
+//   use   before it  step 1 records   step 2 finds, and begins beside the use
+//   A     - -        (- -) -> A       (- A) -> B
+//   B     - A        (- A) -> B       (A B) -> C
+//   C     A B        (A B) -> C       (B C) -> B
+//   C     here already: nothing to do
+//   B     B C        (B C) -> B       (C B) -> A
+//   A     C B        (C B) -> A       (B A): unknown, the pass is over
+//
+// From step 2 on, four of five gathers are begun ahead. The first one of a step can't be: the
+// optimizer has just changed the shares (Forget, which keeps the table).
+
 namespace ddprun::worker {
 namespace {
 
@@ -13,7 +38,8 @@ c10::StorageImpl& StorageOf(const torch::Tensor& tensor) {
   return *tensor.storage().unsafeGetStorageImpl();
 }
 
-// Its size stays what it is: to views, and to autograd's copies of them, nothing has changed.
+// Takes the memory out of the storage but keeps its size, so that neither views of the tensor nor
+// the copies of them that autograd saves notice.
 void FreeMemory(const torch::Tensor& flat) {
   StorageOf(flat).set_data_ptr_noswap(at::DataPtr(nullptr, flat.device()));
 }
@@ -45,7 +71,7 @@ ZeroGatherer::~ZeroGatherer() {
   for (size_t i = 0; i < wholes_.size(); ++i) {
     const torch::Tensor& whole = storage_.buckets()[i].parameters;
     Disown(StorageOf(whole));
-    // What a peer's death has left on its way keeps its memory as long as its work does.
+    // A gather that a peer's death left in flight may still write there; its memory goes with it.
     if (wholes_[i].work == nullptr) FreeMemory(whole);
   }
 }
@@ -53,7 +79,7 @@ ZeroGatherer::~ZeroGatherer() {
 void ZeroGatherer::BeforeUse(const std::vector<size_t>& buckets) {
   const bool all_here =
       std::all_of(buckets.begin(), buckets.end(), [this](size_t i) { return wholes_[i].here; });
-  // More is there after an operator that used many.
+  // Usually this bucket and the next one. After an operator that used more, the rest is freed.
   if (held_ > 0 || (all_here && here_ <= buckets.size() + 1)) return;
   const torch::NoGradGuard no_grad;
   FreeAllBut(buckets);

@@ -16,11 +16,10 @@
 
 namespace ddprun::worker {
 
-// ZeRO-3's parameters: of each bucket a rank has its share, and the whole only around the operators
-// that use it. An operator that uses another bucket has that one gathered, the one before freed,
-// and the one after begun, which is the one that came next the last time that these two were used
-// one after the other: so forward and backward passes each have their order, whatever the module's
-// is.
+// ZeRO-3's parameters: a rank keeps its share of each bucket, and has a whole bucket only around
+// the operators that use it. When an operator uses a bucket that isn't here, the others are freed,
+// the bucket is gathered, and the gather of the bucket that will probably come next is begun (how
+// that one is found stands in zero_gatherer.cc).
 //
 // Gathering is a collective: all ranks use buckets in the same order.
 // Threads: that of the backward pass, and the training loop's between passes.
@@ -34,30 +33,32 @@ class ZeroGatherer : public StorageOwner {
   void AfterWrite(const std::vector<size_t>& buckets) override;
   bool Holds() const override { return held_ > 0; }
 
-  // Frees everything: shares are going to change. And when they have: gathers what is held again.
+  // Before the shares change: frees all buckets.
   void Forget();
+  // After the shares have changed: gathers all buckets again if they are held.
   void Renew();
-  // A peer is gone: what is used from now on has memory, but no values, and no rank is asked.
+  // After the loss of a peer: from now on a bucket in use gets memory with zeros, and no collective
+  // is begun.
   void Abandon() { abandoned_ = true; }
-  // Gathers everything, and keeps it, but for changes of shares, until Release.
+  // Gathers all buckets and keeps them until Release, except from Forget to Renew.
   void Hold();
   void Release();
 
-  // Of the step before the last Forget: buckets gathered, and those of them that were begun before
-  // they were needed.
+  // How many buckets the step before the last Forget gathered, and how many of these gathers were
+  // begun before an operator needed them.
   int64_t gathered() const { return gathered_; }
   int64_t foreseen() const { return foreseen_; }
-  // Of whole buckets, the most so far at once.
+  // The most bytes of whole buckets that were here or in flight at one time.
   int64_t most_bytes() const { return most_bytes_; }
 
  private:
   static constexpr size_t kNone = std::numeric_limits<size_t>::max();
 
-  // Neither: it is freed.
+  // A whole bucket: here, in flight (`work`) or freed.
   struct Whole {
     bool here = false;
-    c10::intrusive_ptr<c10d::Work> work;  // null: it isn't on its way
-    torch::Tensor input;
+    c10::intrusive_ptr<c10d::Work> work;  // null: not in flight
+    torch::Tensor input;                  // which `work` reads
   };
 
   void Begin(size_t bucket);
@@ -72,7 +73,7 @@ class ZeroGatherer : public StorageOwner {
   c10d::ProcessGroup& group_;
   ZeroStorage& storage_;
   std::vector<Whole> wholes_;  // by bucket
-  size_t here_ = 0;            // how many are
+  size_t here_ = 0;            // how many of them are here
   std::map<std::pair<size_t, size_t>, size_t> successors_;
   size_t before_last_ = kNone;
   size_t last_ = kNone;

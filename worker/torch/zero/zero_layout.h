@@ -7,10 +7,10 @@
 
 namespace ddprun::worker {
 
-// Where ZeRO's ranks have what. Pure: counts of elements only.
+// Which parts of the parameters each rank owns with ZeRO. Pure: counts of elements only.
 //
-// Parameters of one type lie one behind the other in a bucket, whose length is cut into one share
-// for each rank, in order, whatever the parameters' borders:
+// Parameters of one type lie one behind the other in a bucket. The bucket is cut into equal shares,
+// one a rank, in order of the ranks; a share may begin and end inside a parameter:
 //
 //   bucket   [ w2        | b2 | w1                | b1 |pad]
 //   shares   [ rank 0        | rank 1     | rank 2        ]
@@ -31,10 +31,10 @@ struct ZeroSlot {
 struct ZeroBucketLayout {
   std::vector<ZeroSlot> slots;  // in order, without gaps
   int64_t length = 0;           // of all slots
-  int64_t share = 0;            // elements of each rank; the last ranks' end is padding
+  int64_t share = 0;            // elements of each rank; what lies behind `length` is padding
 };
 
-// The part of a parameter that one rank has: at most one a parameter and rank.
+// The part of a parameter that one rank owns; a rank owns at most one of each parameter.
 struct ZeroPiece {
   size_t parameter = 0;
   size_t bucket = 0;
@@ -57,14 +57,14 @@ std::vector<ZeroBucketLayout> LayOutZeroBuckets(const std::vector<ZeroParameterS
                                                 const ZeroLayoutLimits& limits,
                                                 uint32_t world_size);
 
-// The same where buckets are gathered as a whole (ZeRO-3): one holds whole blocks, as many as fit
-// into `bucket_bytes`, and a larger one alone.
-// Params: blocks: of each parameter; those of a block follow each other.
+// Buckets for ZeRO-3, which gathers a bucket as a whole: a bucket holds as many whole blocks as fit
+// into `bucket_bytes`, or one larger block alone.
+// Params: blocks: by parameter, its block; the parameters of a block follow each other.
 std::vector<ZeroBucketLayout> LayOutZeroBlocks(const std::vector<ZeroParameterSize>& parameters,
                                                const std::vector<size_t>& blocks,
                                                int64_t bucket_bytes, uint32_t world_size);
 
-// What `rank` has, by parameter.
+// The pieces of `rank`, in the order of the parameters.
 std::vector<ZeroPiece> ZeroPiecesOf(const std::vector<ZeroBucketLayout>& buckets, uint32_t rank);
 
 }  // namespace ddprun::worker

@@ -32,7 +32,7 @@ using torch::optim::OptimizerParamGroup;
 using worker::ZeroBucket;
 using worker::ZeroPieceTensor;
 
-// Drops it, or, where it is a view of something larger that others go on using, zeroes it.
+// Drops the gradient, or zeroes it if it is a view of a larger tensor that is still in use.
 void ClearGradient(const torch::Tensor& tensor) {
   torch::Tensor& gradient = tensor.mutable_grad();
   if (!gradient.defined()) return;
@@ -133,7 +133,7 @@ void ZeroImplementation::GatherParameters() {
   std::vector<c10::intrusive_ptr<c10d::Work>> works;
   std::vector<torch::Tensor> inputs;
   for (ZeroBucket& bucket : storage->buckets()) {
-    // Not a part of what it is gathered into: a backend may copy from one to the other.
+    // A copy, not a part of the output, because a backend may copy from one to the other.
     inputs.push_back(bucket.updated.is_same(bucket.share) ? bucket.share.clone()
                                                           : bucket.updated.to(device));
     works.push_back(group->_allgather_base(bucket.parameters, inputs.back()));

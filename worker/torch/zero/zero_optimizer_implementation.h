@@ -34,22 +34,22 @@ struct ZeroOptimizer::Implementation {
   std::unique_ptr<torch::optim::Optimizer> inner;  // of this rank's pieces
   std::optional<worker::ZeroGatherer> gatherer;    // stage 3
   std::optional<worker::ZeroReducer> reducer;      // stages 2 and 3
-  std::set<std::string> not_finite;  // stage 3: parameters that weren't, when it was made
+  std::set<std::string> not_finite;  // stage 3: parameters that weren't finite at the start
   int64_t steps_taken = 0;           // calls of Step
   bool knows_averaging = false;      // stage 1, in this generation
   bool told_memory = false;
   absl::Duration update;
   absl::Duration gathering;
 
-  // Stage 1: FAILED_PRECONDITION, on all ranks — their gradients aren't averaged. A collective.
+  // Stage 1: FAILED_PRECONDITION, on all ranks — the gradients aren't averaged. A collective.
   absl::Status CheckAveraging() const;
   // Stage 1: this rank's pieces of the averaged gradients become the inner optimizer's.
   void TakeAveragedGradients();
-  // Everybody's updated share becomes everybody's parameters.
+  // Gathers the updated shares of all ranks into the parameters.
   void GatherParameters();
-  // Rank 0's buffers become everyone's.
+  // Copies rank 0's buffers to all ranks.
   void BroadcastBuffers();
-  // What the group is to have done is done; where a peer's end is no end of this process.
+  // Waits for the group's collectives, if this process can survive the loss of a peer.
   absl::Status AwaitGroup() const;
 };
 

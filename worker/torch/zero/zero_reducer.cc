@@ -21,20 +21,50 @@
 #include "worker/torch/errors/unused_parameters.h"
 #include "worker/torch/optim/gradient_taker.h"
 
+// How gradients are averaged while the backward pass still runs.
+//
+// Goal: a rank keeps averages for its own share only, and a full bucket of gradients exists no
+// longer than it must. Each parameter's gradient goes into its bucket as soon as autograd has it
+// (PutIntoBucket) and is released; the bucket leaves when no gradient is missing (Send); its memory
+// is freed when the reduction is done (FinishOldest).
+//
+// Invariant: buckets are sent in their order 0, 1, 2, …, whichever is complete first, because
+// collectives must be begun in one order on all ranks, and gradients may come in another order on
+// each rank. 0 <= next_to_finish_ <= next_to_send_ <= number of buckets; the buckets between the
+// two counters are in flight.
+//
+// Example: buckets {p5 p4}, {p3 p2}, {p1 p0}; p5 and p4 are slower than p3 and p2.
+//
+//   gradient of   missing   sent
+//   p5            1 2 2
+//   p3            1 1 2
+//   p2            1 0 2     (bucket 1 is complete and waits for bucket 0)
+//   p4            0 0 2     0, 1
+//   p1, p0        0 0 0     2
+//
+// A pass isn't known to be over by a callback at its end: CheckpointActivations runs inner backward
+// passes, each with an end. It is over when its averages are asked for (Finish), or when a
+// parameter gets a second gradient although all have had one (CheckFirst).
+//
+// Averages of several passes add up in the share. `adds` is decided when a bucket is sent: without
+// earlier averages the reduction writes straight into the bucket's gradient, otherwise into memory
+// of its own that is added afterwards.
+
 namespace ddprun::worker {
 namespace {
 
 using torch::autograd::variable_list;
 
-// Gloo and the hierarchical backend reduce a copy of everything and take their part of it. Without
-// the copy that is an all-reduce.
+// Whether the backend can send a rank its share alone. Gloo and the hierarchical backend implement
+// reduce-scatter as an all-reduce of a copy; an all-reduce of the bucket itself saves the copy.
 bool Scatters(c10d::ProcessGroup& group) {
   const std::string name = group.getDefaultBackend()->getBackendName();  // or "checked gloo"
   return !absl::StrContains(name, "gloo") && !absl::StrContains(name, "hierarchical");
 }
 
-// One that is filled, one that travels, one to spare; more would only cost memory, because a bucket
-// that has to wait for a fourth finds the connection busy anyway.
+// One bucket that is filled, one in flight, one to spare. More would cost memory and save no time:
+// with three the connection is busy. Only a bucket that was sent can be waited for, so more exist
+// if gradients reach a fourth bucket before the first one can be sent.
 constexpr size_t kFullBucketsMax = 3;
 
 [[noreturn]] void Throw(const absl::Status& status) { std::rethrow_exception(ToException(status)); }
@@ -89,7 +119,8 @@ void ZeroReducer::OnGradient(size_t parameter) {
   SendComplete();
 }
 
-// A second gradient begins another pass, whose buckets go where this one's have gone.
+// A second gradient of a parameter begins another pass, if this pass is complete. Otherwise a
+// parameter of this pass has no gradient and nobody can know whether one is to come.
 void ZeroReducer::CheckFirst(size_t parameter) {
   if (!arrived_[parameter]) return;
   if (!find_unused_parameters_ && arrived_count_ == arrived_.size()) {
@@ -122,7 +153,7 @@ void ZeroReducer::PutIntoBucket(size_t parameter) {
   Prepare(bucket);
   torch::Tensor place =
       transfers_[bucket].full.narrow(0, slot.begin, slot.length).view(tensor.sizes());
-  // As c10d::Reducer: divided first, so that sums don't overflow.
+  // Divided before the sum, as in c10d::Reducer, so that sums of float16 don't overflow.
   const torch::Tensor factor =
       c10::scalar_to_tensor(1.0 / group_.getSize()).to(gradient.scalar_type());
   at::mul_out(place, gradient, factor);
@@ -190,6 +221,8 @@ void ZeroReducer::FinishOldest() {
   ++next_to_finish_;
 }
 
+// Completes the buckets of parameters that this pass didn't use: with the gradient that an earlier
+// pass inside NoSync has left, or with zeros, as the other ranks may have a gradient.
 absl::Status ZeroReducer::SendTheRest() {
   for (size_t i = 0; i < arrived_.size(); ++i) {
     if (arrived_[i]) continue;
@@ -199,7 +232,7 @@ absl::Status ZeroReducer::SendTheRest() {
           std::count(arrived_.begin() + static_cast<ptrdiff_t>(i) + 1, arrived_.end(), false);
       return UnusedParameters(parameter.name, static_cast<size_t>(others));
     }
-    if (parameter.tensor.grad().defined()) {  // of a pass inside NoSync
+    if (parameter.tensor.grad().defined()) {
       PutIntoBucket(i);
       continue;
     }
@@ -212,6 +245,8 @@ absl::Status ZeroReducer::SendTheRest() {
   return absl::OkStatus();
 }
 
+// Params: used: by parameter, whether any rank had a gradient; undefined = all are used. Without
+// this distinction AdamW would decay the weights of unused parameters, which it skips on one GPU.
 void ZeroReducer::ShareGradients(const torch::Tensor& used) {
   for (ZeroPieceTensor& piece : storage_.pieces()) {
     if (used.defined()) {

@@ -20,13 +20,12 @@ struct Node;
 
 namespace ddprun::worker {
 
-// ZeRO-2's way of averaging: as soon as a backward pass has made the last gradient of a bucket, the
-// bucket is reduced and scattered, so that each rank keeps the average for its own share only. What
-// c10d::Reducer does for all-reduce, which can't be had from it: its hooks must give back the whole
-// bucket.
+// Averages gradients for ZeRO-2: as soon as a backward pass has the last gradient of a bucket, the
+// bucket is reduced and scattered, so that each rank keeps averages for its own share only.
+// c10d::Reducer does this for all-reduce, but can't scatter: its hooks must return whole buckets.
 //
-// Buckets leave in their order, on all ranks the same. A full bucket exists from its first gradient
-// to the end of its reduction; few do at a time.
+// All ranks send buckets in the same order. A full bucket exists from its first gradient to the end
+// of its reduction, and few exist at a time.
 // Threads: that of the backward pass, and the training loop's between passes.
 class ZeroReducer {
  public:
@@ -37,16 +36,17 @@ class ZeroReducer {
   ZeroReducer(const ZeroReducer&) = delete;
   ZeroReducer& operator=(const ZeroReducer&) = delete;
 
-  // Off: gradients stay where autograd puts them, and count in the next pass that is on.
+  // False: gradients stay where autograd puts them, and are averaged with the next pass for which
+  // this is true.
   void set_synchronize(bool synchronize) { synchronize_ = synchronize; }
   bool synchronize() const { return synchronize_; }
 
-  // Waits for the pass' buckets; then the pieces' gradients are the averages, added to what they
-  // were. Nothing to do when there was no pass.
+  // Waits for the buckets of the pass, and adds the averages to the gradients of the pieces. Does
+  // nothing if there was no pass.
   // Errors: FAILED_PRECONDITION — a parameter got no gradient; the text names it. Throws as c10d.
   absl::Status Finish();
 
-  // Drops what the current pass and those before it have left.
+  // Drops the gradients of the current pass and of earlier ones.
   void Reset();
 
   int64_t buckets_sent() const { return static_cast<int64_t>(next_to_send_); }
@@ -59,16 +59,16 @@ class ZeroReducer {
     std::shared_ptr<torch::autograd::Node> node;
     uintptr_t key = 0;
   };
-  // Of a bucket in this pass.
+  // The state of a bucket in this pass.
   struct Transfer {
-    torch::Tensor full;    // [world_size * share]; undefined outside of its time
+    torch::Tensor full;    // [world_size * share]; from its first gradient to the reduction's end
     torch::Tensor output;  // [share]
-    bool adds = false;     // to what earlier passes have left
-    size_t missing = 0;    // gradients
+    bool adds = false;     // to the averages of earlier passes
+    size_t missing = 0;    // how many of its gradients
     c10::intrusive_ptr<c10d::Work> work;
   };
 
-  // Throws.
+  // Called by autograd for each gradient. Throws as c10d, or with Finish's errors.
   void OnGradient(size_t parameter);
   void CheckFirst(size_t parameter);
   void PutIntoBucket(size_t parameter);
@@ -92,9 +92,9 @@ class ZeroReducer {
   std::vector<Transfer> transfers_;  // by bucket
   size_t next_to_send_ = 0;
   size_t next_to_finish_ = 0;
-  int64_t bytes_ = 0;  // of full buckets, now
+  int64_t bytes_ = 0;  // of the full buckets that exist now
   int64_t most_bytes_ = 0;
-  Instant started_;  // the first bucket's departure
+  Instant started_;  // when the first bucket was sent
   absl::Duration reduction_;
   absl::Duration waiting_;
 };

@@ -31,7 +31,7 @@ absl::Status CheckZeroOptions(const ZeroOptions& options) {
   }
   if (options.stage == 3 && options.find_unused_parameters) {
     return absl::InvalidArgumentError(
-        "ZeroOptions::find_unused_parameters doesn't go with stage 3, whose ranks must all use the "
+        "ZeroOptions::find_unused_parameters doesn't go with stage 3, where all ranks must use the "
         "same parameters in the same order; take stage 2, or set requires_grad of those that are "
         "never used to false");
   }
@@ -97,7 +97,7 @@ absl::StatusOr<std::vector<ZeroParameter>> CollectZeroParameters(ZeroImplementat
   return parameters;
 }
 
-// What must be the same on all ranks.
+// Describes what must be the same on all ranks.
 std::vector<std::string> DescribeZero(const ZeroOptions& options,
                                       const std::vector<ZeroParameter>& parameters,
                                       const torch::nn::Module& module) {
@@ -117,7 +117,7 @@ std::vector<std::string> DescribeZero(const ZeroOptions& options,
   return texts;
 }
 
-// The first error of all ranks, on all of them.
+// Returns the first error of all ranks, on all of them.
 absl::Status CompareZero(const ZeroImplementation& zero, Context& context,
                          const absl::StatusOr<std::vector<ZeroParameter>>& parameters) {
   if (context.world_size() == 1) return parameters.status();
@@ -145,8 +145,8 @@ std::vector<ZeroParameterSize> SizesOf(const std::vector<ZeroParameter>& paramet
   return sizes;
 }
 
-// Numbers the blocks of a module: the largest parts of it that fit into a bucket, and of a part
-// that doesn't the parameters that are in none of its children.
+// Numbers the blocks of a module. A block is the largest part of the module that fits into a
+// bucket; the own parameters of a larger part, without those of its children, are a block as well.
 class BlockNumbers {
  public:
   BlockNumbers(const std::vector<ZeroParameter>& parameters, int64_t bucket_bytes)
@@ -239,7 +239,7 @@ absl::Status SetUpZero(ZeroImplementation& zero, Context& context) {
   zero.knows_averaging = false;  // a collective: new ranks make it, and so do those that live on
   absl::StatusOr<std::vector<ZeroParameter>> parameters = CollectZeroParameters(zero);
   DDPRUN_RETURN_IF_ERROR(CompareZero(zero, context, parameters));
-  // The last moment at which a rank has them whole; afterwards that takes all ranks.
+  // The last moment at which a rank alone has all parameters.
   if (zero.options.stage == 3 && zero.storage == nullptr) {
     for (const ZeroParameter& parameter : *parameters) {
       if (FindNotFinite(parameter.tensor) == NotFinite::kNothing) continue;

@@ -16,8 +16,8 @@ namespace ddprun::worker {
 inline constexpr size_t kZeroBroadcastBytes = size_t{250} << 20;
 
 // Fills an implementation that has module, options and `make`, or fills it anew for another
-// generation; what parameters without memory are is said later. A collective.
-// Errors: as ZeroOptimizer::Create; then nothing was moved yet, unless init_sync broke. Throws as
+// generation; parameters without memory get their values later. A collective.
+// Errors: as ZeroOptimizer::Create; no parameter was moved then, unless init_sync broke. Throws as
 // c10d.
 absl::Status SetUpZero(ZeroImplementation& zero, Context& context);
 

@@ -60,7 +60,7 @@ void PublishShares(ZeroImplementation& zero) {
 }
 
 void RenewCopies(ZeroImplementation& zero) {
-  // In stage 3 the operators that did it have.
+  // In stage 3 the operators that changed them have done so (ZeroGatherer::AfterWrite).
   if (!zero.gatherer.has_value()) zero.storage->RenewCopies();
 }
 

@@ -15,36 +15,39 @@
 
 namespace ddprun::worker {
 
-// Something of each own piece, [length], as a part of its parameter's: in CPU memory a view of it,
-// "<parameter>.<field>@<first element>", numbered as ZeroOptimizer::ShardedState's.
+// Names tensors of the own pieces, [length] each, as parts of a parameter's field:
+// "<parameter>.<field>@<first element>", numbered as in ZeroOptimizer::ShardedState. In CPU memory;
+// views if the tensors are there already.
 ZeroState NamePieces(const ZeroImplementation& zero, const std::string& field,
                      const std::vector<torch::Tensor>& tensors);
-// And back, from parts that together hold the own pieces, dealt out however: where these are.
+// The inverse: the own pieces' tensors, on the pieces' device, from parts that together hold them,
+// however they were cut.
 // Errors: FAILED_PRECONDITION — parts are missing.
 absl::StatusOr<std::vector<torch::Tensor>> CutPieces(const ZeroImplementation& zero,
                                                      const std::string& field,
                                                      const ZeroState& parts);
 
-// Around a change of what the own pieces are: after it all ranks have all parameters, or, in stage
-// 3, their shares of them. Collectives. Throw as c10d.
+// Call them before and after the own pieces are changed: then all ranks have all parameters, or, in
+// stage 3, their shares of them. Collectives. Throw as c10d.
 void BeforeSharesChange(ZeroImplementation& zero);
 void PublishShares(ZeroImplementation& zero);
 
-// Where others have changed parameters: what is updated elsewhere (offload_to_cpu) becomes that.
+// Call it after other code has changed parameters: copies them to where the optimizer updates them
+// (offload_to_cpu).
 void RenewCopies(ZeroImplementation& zero);
 
-// What ranks have in shares, whole, by the parameters' names, in CPU memory on rank `target`,
-// nothing on the others; a collective. `share_of`: this rank's part of a bucket, [share]. Throws as
-// c10d.
+// Gathers shares to whole tensors, by the parameters' names, in CPU memory on rank `target`;
+// returns nothing on the others. A collective. `share_of`: this rank's part of a bucket, [share].
+// Throws as c10d.
 ZeroState GatherShares(const ZeroImplementation& zero, uint32_t target,
                        const std::function<torch::Tensor(size_t bucket)>& share_of);
 
-// The own share of the parameters where it lies, in CPU memory a view of it:
-// "<parameter>.parameter@<first element>" [n], numbered as ZeroOptimizer::ShardedState's.
+// The own share of the parameters, in CPU memory (a view if it is there already):
+// "<parameter>.parameter@<first element>" [n], numbered as in ZeroOptimizer::ShardedState.
 ZeroState ShardedParameters(const ZeroImplementation& zero);
 
-// Takes the own share from parts that together hold it, dealt out however; then all ranks have all
-// parameters again, or, in stage 3, their shares of them. A collective.
+// Takes the own share from parts that together hold it, however they were cut; then all ranks have
+// all parameters again, or, in stage 3, their shares of them. A collective.
 // Errors: FAILED_PRECONDITION — parts are missing. Throws as c10d.
 absl::Status RestoreParameters(ZeroImplementation& zero, const ZeroState& parts);
 

@@ -73,7 +73,7 @@ absl::StatusOr<torch::Tensor> AgreeOnFields(const ZeroImplementation& zero,
 absl::StatusOr<torch::Tensor> GatherField(const ZeroImplementation& zero, size_t bucket,
                                           const std::string& field, const OptimizerTensors& own) {
   const worker::ZeroBucket& place = zero.storage->buckets()[bucket];
-  // Of narrow parameters it may be of their type or, as masters are, float32.
+  // The state of narrow parameters may be of their type or, as masters are, float32.
   const torch::TensorOptions options = place.share.options().dtype(
       worker::HasMaster(place.share.scalar_type()) ? torch::kFloat : place.share.scalar_type());
   torch::Tensor share = at::zeros(place.share.sizes(), options);
@@ -161,7 +161,7 @@ absl::Status CheckShapes(const ZeroImplementation& zero, const OptimizerFields& 
   return absl::OkStatus();
 }
 
-// What the pieces' optimizer takes, which counts pieces where `state` counts parameters.
+// The state for the pieces' optimizer, which numbers pieces where `state` numbers parameters.
 absl::StatusOr<OptimizerTensors> StateOfPieces(const ZeroImplementation& zero,
                                                const ZeroState& state) {
   DDPRUN_ASSIGN_OR_RETURN(const OptimizerFields known, worker::GetOptimizerFields(*zero.inner));
@@ -331,8 +331,8 @@ std::string WholeName(const ZeroStateName& field) {
   return ZeroStateName{.parameter = field.parameter, .field = field.field}.ToText();
 }
 
-// Calls visit(tensor, its begin, from, to) for what `state` has of elements [from, to) of a field,
-// within those `length` that begin where `field` says. Returns how many elements that were.
+// Calls visit(tensor, its begin, from, to) for each part of `state` that has elements [from, to) of
+// a field, within the `length` elements from field.begin on. Returns how many elements there were.
 template <typename Visit>
 int64_t VisitParts(const std::map<std::string, torch::Tensor>& state, const ZeroStateName& field,
                    int64_t length, Visit&& visit) {
@@ -350,7 +350,7 @@ int64_t VisitParts(const std::map<std::string, torch::Tensor>& state, const Zero
   for (auto it = state.lower_bound(whole); it != state.end(); ++it) {
     if (it->first != whole && it->first.compare(0, parts.size(), parts) != 0) {
       if (it->first.compare(0, whole.size(), whole) != 0) break;
-      continue;  // another field, whose name begins like this one's
+      continue;  // another field with a name that begins alike
     }
     add(it->second, it->first == whole ? 0 : ZeroStateName::Parse(it->first)->begin);
   }

@@ -23,7 +23,7 @@ struct ZeroStateName {
   int64_t begin = -1;  // -1 = whole
 
   std::string ToText() const;
-  // Nothing for other names ("group.0.learning_rate").
+  // Returns nullopt for other names ("group.0.learning_rate").
   static std::optional<ZeroStateName> Parse(const std::string& text);
 };
 

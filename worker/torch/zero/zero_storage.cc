@@ -43,7 +43,7 @@ void ZeroStorage::FillBucket(ZeroBucket& bucket) {
     torch::Tensor& parameter = parameters_[slot.parameter].tensor;
     const torch::Tensor view =
         bucket.parameters.narrow(0, slot.begin, slot.length).view(parameter.sizes());
-    // One that was shared out has no memory, and gets its values from the shares.
+    // A parameter that was shared out has no memory, and gets its values from the shares.
     if (parameter.storage().data() != nullptr) view.copy_(parameter);
     SetDataOfMarked(parameter, view);
   }

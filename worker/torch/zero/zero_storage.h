@@ -24,14 +24,14 @@ struct ZeroBucket {
   ZeroBucketLayout layout;
   torch::Tensor parameters;  // [world_size * share]; the module's parameters are views of it
   torch::Tensor share;       // [share]: this rank's part of it
-  // What the optimizer updates: `share` itself, or a copy of it, in CPU memory where state is
+  // What the optimizer updates: `share` itself, or a copy of it, in CPU memory if state is
   // offloaded. In stage 3 `parameters` and `share` have memory only while they are gathered.
   torch::Tensor updated;
-  // Of `updated`; undefined before the first.
+  // The gradient of `updated`; undefined before the first one.
   torch::Tensor gradient;
 };
 
-// A piece and what the optimizer knows as a parameter: a part of its bucket's `updated`.
+// A piece, and its part of the bucket's `updated`, which is a parameter for the optimizer.
 struct ZeroPieceTensor {
   ZeroPiece piece;
   torch::Tensor tensor;  // [length]
@@ -40,8 +40,8 @@ struct ZeroPieceTensor {
 struct ZeroPlacement {
   uint32_t rank = 0;
   uint32_t world_size = 1;
-  bool offloads = false;  // what is updated is in CPU memory
-  bool apart = false;     // it is a copy, wherever that is (stage 3)
+  bool offloads = false;  // `updated` is in CPU memory
+  bool apart = false;     // `updated` is a copy on any device (stage 3)
 };
 
 // The parameters in their buckets, and this rank's share of them. Order of the pieces: by group,
@@ -64,11 +64,11 @@ class ZeroStorage {
   static torch::Tensor PartOf(const ZeroPiece& piece, const torch::Tensor& flat) {
     return flat.narrow(0, piece.share_begin, piece.length);
   }
-  // The bucket's gradient, made when it is first needed: where `updated` is, in memory that a GPU
-  // copies to at full speed.
+  // The bucket's gradient, made when it is first needed, on the device of `updated`; pinned as
+  // `updated` is, so that a GPU copies to it at full speed.
   static torch::Tensor& GradientOf(ZeroBucket& bucket);
 
-  // Copies the updated shares back to where the parameters are, and the other way.
+  // Copies the updated shares back to the parameters, and the other way.
   void PublishShares();
   void RenewCopies();
   static void RenewCopy(ZeroBucket& bucket);
