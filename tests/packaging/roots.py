@@ -1,14 +1,16 @@
-"""Other systems to install the wheel into: Debians of other years, each a folder that a command enters by chroot.
+"""Other systems to build the wheel in and install it into: Debians of other years and processors, each a folder that a command
+enters by chroot. A processor of another kind is qemu's (qemu-user-static, which the kernel starts: binfmt_misc).
 
 They need root, and a network the first time; they are kept. A command has a mount namespace of its own, in which /tmp is empty
 and the folders that it is given lie where they lie outside, so that nothing in a root changes."""
 
 import os
+import re
 import shutil
 import subprocess
 import unittest
 
-from package_case import CACHE
+from package_case import CACHE, ROOT
 
 ROOTS = os.environ.get("DDPRUN_TEST_ROOTS", os.path.join(CACHE, "roots"))
 PACKAGES = ["python3", "python3-venv", "openssl", "iproute2", "procps"]
@@ -16,6 +18,9 @@ PACKAGES = ["python3", "python3-venv", "openssl", "iproute2", "procps"]
 OWN_NAME = "only-in-this-root"
 # The oldest has glibc 2.31 and Python 3.9, the newest 2.41 and 3.13.
 DEBIANS = ["bullseye", "bookworm", "trixie"]
+# Builds for arm64, with the compiler of this processor and libraries of that one.
+CROSS = "bookworm-cross"
+QEMU = "/proc/sys/fs/binfmt_misc/qemu-aarch64"
 # $1: the root; $2: how many folders follow, which are mounted; then the command. `cd`: to where it was called, if that is there.
 ENTER = """root=$1; count=$2; shift 2; here=$PWD
 mount -t tmpfs -o mode=1777 tmpfs "$root/tmp"
@@ -31,10 +36,29 @@ class Missing(Exception):
     """Says why a root can't be made or entered here."""
 
 
+def cross_packages():
+    """What scripts/lib/setup.sh lists to build ddprun, its libraries as those of arm64."""
+    with open(os.path.join(ROOT, "scripts", "lib", "setup.sh"), encoding="utf-8") as source:
+        words = re.search(r"ddprun_build_packages=\(([^)]*)\)", source.read()).group(1).split()
+    libraries = [f"{word}:arm64" for word in words if re.fullmatch(r"(lib|zlib).*-dev", word)]
+    return ["crossbuild-essential-arm64", "cmake", "ninja-build", "pkg-config", "protobuf-compiler", "protobuf-compiler-grpc",
+            "nlohmann-json3-dev", *libraries]
+
+
+def mmdebstrap(name, folder):
+    """The command that makes the root `name`: bullseye, bookworm-arm64, CROSS."""
+    debian, _, kind = name.partition("-")
+    packages = PACKAGES + (cross_packages() if name == CROSS else [])
+    architectures = {"": [], "arm64": ["--architectures=arm64"], "cross": ["--architectures=amd64,arm64"]}[kind]
+    return ["mmdebstrap", "--variant=minbase", *architectures, f"--include={','.join(packages)}", debian, folder]
+
+
 def make(name):
     """The folder with this Debian; made by the first caller. Errors: Missing."""
     if os.geteuid() != 0:
         raise Missing("other systems are entered by chroot: not root")
+    if name.endswith("-arm64") and not os.path.exists(QEMU):
+        raise Missing(f"{QEMU} isn't there: install qemu-user-static, mount binfmt_misc and register it")
     folder = os.path.join(ROOTS, name)
     if os.path.isdir(folder):
         return folder
@@ -42,8 +66,7 @@ def make(name):
         raise Missing("mmdebstrap is not installed")
     os.makedirs(ROOTS, exist_ok=True)
     draft = f"{folder}.{os.getpid()}"
-    made = subprocess.run(["mmdebstrap", "--variant=minbase", f"--include={','.join(PACKAGES)}", name, draft],
-                          stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
+    made = subprocess.run(mmdebstrap(name, draft), stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, check=False)
     if made.returncode != 0:
         shutil.rmtree(draft, ignore_errors=True)
         raise Missing(f"no Debian {name}: {made.stdout.strip().splitlines()[-1]}")

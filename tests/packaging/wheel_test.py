@@ -21,15 +21,16 @@ BUILDER = os.path.join(CACHE, "py-wheel", "bin", "python3")
 WHEELS = os.path.join(BUILD, "wheels")
 WHEEL_BYTES_MAX = 12 << 20
 GLIBC = (2, 28)
-TAG = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_x86_64"
 # Parts of glibc 2.28.
-SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "ld-linux-x86-64.so.2", "libresolv.so.2"}
+SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libresolv.so.2"}
 # What the program may have a copy of (R_X86_64_COPY). environ by each of its names: glibc uses another than programs.
 COPIES = {"stdout", "stderr", "stdin", "in6addr_any", "__environ"}
 # Files of tests/e2e that need neither torch nor what is built in the tree. Between them: killed workers and agents, two nodes and
 # spares, signals, TLS and etcd over TLS, names, the page, doctor, warm starts, records, kernels without newer calls.
 SUITES = ("endpoint", "etcd", "programs", "restarts", "service_restart", "shell_limits", "signals",
           "state_dir", "status ServicesPage.test_one_node_has_a_page_too", "tls", "warm")
+# Suites that don't depend on the speed of the processor.
+AARCH64_SUITES = ("restarts", "signals", "tls")
 
 # System calls that ddprun makes and RHEL 8's kernel lacks: pidfd_send_signal is of Linux 5.1, the others of 5.3, 5.3 and 5.9.
 NOT_IN_LINUX_4_18 = [f"{name}=ENOSYS" for name in ("pidfd_send_signal", "pidfd_open", "clone3", "close_range")]
@@ -37,21 +38,36 @@ NOT_IN_LINUX_4_18 = [f"{name}=ENOSYS" for name in ("pidfd_send_signal", "pidfd_o
 
 @unittest.skipUnless(os.access(BUILDER, os.X_OK), f"no scikit-build-core at {BUILDER}: scripts/setup installs it")
 class WheelCase(PackageCase):
-    system = ""  # one of roots.DEBIANS; "" = this one
-    wheel = None
+    processor = "x86_64"
+    system = ""  # a root of roots.py; "" = this system
+    built = {}  # processor: its wheel
 
     def setUp(self):
         super().setUp()
         # Commands of the system's begin so.
         self.enter = roots.entering(self.system, [ROOT, WHEELS, self.folder]) if self.system else []
         self.python = "/usr/bin/python3" if self.system else sys.executable
-        if WheelCase.wheel is None:
-            shutil.rmtree(WHEELS, ignore_errors=True)
-            self.output(BUILDER, "-m", "pip", "wheel", "--no-index", "--no-build-isolation", "--no-deps", "-w", WHEELS, ROOT)
-            WheelCase.wheel, = glob.glob(os.path.join(WHEELS, "*.whl"))
+        if self.processor not in self.built:
+            self.built[self.processor] = self.build()
+        self.wheel = self.built[self.processor]
+        self.tag = f"manylinux_{GLIBC[0]}_{GLIBC[1]}_{self.processor}"
         self.environment = {name: value for name, value in os.environ.items()
                             if not name.startswith(("PYTHON", "PIP_", "DDPRUN_"))}
         self.environment["PIP_NO_INDEX"] = "1"
+
+    def build(self):
+        folder = os.path.join(WHEELS, self.processor)
+        shutil.rmtree(folder, ignore_errors=True)
+        os.makedirs(folder)
+        words = [BUILDER, "-m", "pip", "wheel", "--no-index", "--no-build-isolation", "--no-deps", "-w", folder, ROOT]
+        if self.processor != "x86_64":
+            # The builder's Python and ccache are this system's.
+            own = [os.path.dirname(os.path.dirname(os.path.realpath(BUILDER))), CACHE]
+            folders = [ROOT, *(each for each in own if not os.path.join(each, "").startswith("/usr/"))]
+            words = [*roots.entering(roots.CROSS, folders), "env", f"DDPRUN_CROSS={self.processor}", *words]
+        self.output(*words)
+        wheel, = glob.glob(os.path.join(folder, "*.whl"))
+        return wheel
 
     def inside(self, *command, **options):
         """What a command of this system says."""
@@ -130,6 +146,24 @@ class OtherSystem(Wheel):
         self.assertGreater(ran, 70)
 
 
+class Aarch64(OtherSystem):
+    """What an emulated processor can show: single nodes, two, killed workers and agents, signals, TLS."""
+    processor = "aarch64"
+
+    def test_the_suites_of_whole_programs(self):
+        ran = self.run_suites(AARCH64_SUITES, os.path.join(self.install(), "ddprun"))
+        print(f"summary: {ran} cases of the suite e2e ran with the wheel for aarch64 on Debian {self.system}", flush=True)
+        self.assertGreater(ran, 20)
+
+
+class BullseyeAarch64(Aarch64):
+    system = "bullseye-arm64"
+
+
+class TrixieAarch64(Aarch64):
+    system = "trixie-arm64"
+
+
 class Bullseye(OtherSystem):
     system = "bullseye"
 
@@ -149,23 +183,25 @@ class Trixie(OtherSystem):
     system = "trixie"
 
 
-del OtherSystem  # is no system
+del OtherSystem, Aarch64  # are no systems
 
 
-class Contents(WheelCase):
+class ProgramCase(WheelCase):
     def program(self):
         with zipfile.ZipFile(self.wheel) as archive:
             archive.extractall(self.folder)
         program, = glob.glob(self.path("ddprun-*.data", "scripts", "ddprun"))
         return program
 
+
+class Contents(ProgramCase):
     def test_one_wheel_for_every_python_and_no_library_but_glibc(self):
-        self.assertRegex(os.path.basename(self.wheel), rf"^ddprun-\d+\.\d+\.\d+-py3-none-{TAG}\.whl$")
+        self.assertRegex(os.path.basename(self.wheel), rf"^ddprun-\d+\.\d+\.\d+-py3-none-{self.tag}\.whl$")
         self.assertLess(os.path.getsize(self.wheel), WHEEL_BYTES_MAX)
         program = self.program()
         dynamic = self.output("readelf", "--wide", "--dynamic", program)
         needed = {line.split("[")[1].rstrip("]") for line in dynamic.splitlines() if "(NEEDED)" in line}
-        self.assertEqual(set(), needed - SYSTEM)
+        self.assertEqual(set(), {name for name in needed - SYSTEM if not name.startswith("ld-linux-")})
         self.assertIn("libc.so.6", needed)
         self.assertNotIn("RELR", dynamic)  # older loaders pass over such relocations
         print(f"summary: the wheel has {os.path.getsize(self.wheel) / 1e6:.1f} MB, its program "
@@ -174,7 +210,7 @@ class Contents(WheelCase):
     def test_nothing_of_a_newer_glibc(self):
         program = self.program()
         wanted = set(re.findall(r"Name: (\S+)  Flags", self.output("readelf", "--wide", "--version-info", program)))
-        self.assertIn("GLIBC_2.2.5", wanted)
+        self.assertIn({"x86_64": "GLIBC_2.2.5", "aarch64": "GLIBC_2.17"}[self.processor], wanted)
         versions = {tuple(map(int, name.removeprefix("GLIBC_").split("."))) for name in wanted}
         self.assertLessEqual(max(versions), GLIBC)
         # Negative control: the program of this build.
@@ -184,12 +220,23 @@ class Contents(WheelCase):
     def test_glibcs_variables_are_one_by_all_their_names(self):
         """Otherwise workers would have no variable of the agent's: Zig's library has one variable for each name."""
         program = self.program()
-        copies = re.findall(r"R_X86_64_COPY +([0-9a-f]+) (\w+)@", self.output("readelf", "--wide", "--relocs", program))
+        relocations = self.output("readelf", "--wide", "--relocs", program)
+        copies = re.findall(r"R_(?:X86_64|AARCH64)_COPY +([0-9a-f]+) (\w+)@", relocations)
         self.assertLessEqual({name for _, name in copies}, COPIES)
         places = re.findall(r": ([0-9a-f]{16}) .* (_{0,2}environ)@", self.output("readelf", "--wide", "--dyn-syms", program))
         self.assertEqual({"environ", "_environ", "__environ"}, {name for _, name in places})
         self.assertEqual(1, len({place for place, _ in places}), places)
 
+    def test_auditwheel_says_the_same(self):
+        text = self.output(BUILDER, "-m", "auditwheel", "show", self.wheel)
+        self.assertIn(f'consistent with the following platform tag: "{self.tag}"', " ".join(text.split()))
+
+
+class ContentsAarch64(Contents):
+    processor = "aarch64"
+
+
+class Memory(ProgramCase):
     def resident_kb(self, program):
         """The resident memory of an agent with a running worker."""
         with subprocess.Popen([program, "--standalone", "--no_python", "sh", "-c", "echo STARTED; read line"],
@@ -210,10 +257,6 @@ class Contents(WheelCase):
         print(f"summary: an agent of the wheel has {here / 1e3:.1f} MB resident, of the release build {release / 1e3:.1f}",
               flush=True)
         self.assertLess(here, 1.05 * release)
-
-    def test_auditwheel_says_the_same(self):
-        text = self.output(BUILDER, "-m", "auditwheel", "show", self.wheel)
-        self.assertIn(f'consistent with the following platform tag: "{TAG}"', " ".join(text.split()))
 
 
 if __name__ == "__main__":
