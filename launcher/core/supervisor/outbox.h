@@ -20,10 +20,10 @@ class Outbox {
   // The service has processed everything up to `sequence`. One that was never given proves nothing:
   // all is kept, and said again.
   void Confirm(uint64_t sequence);
-  // What must be sent again on a new stream, in order.
+  // The messages to send again on a new stream, in order.
   const std::deque<rendezvous::AgentMessage>& pending() const { return pending_; }
 
-  // What doesn't hold of the fields below; "" = all of it does.
+  // Which invariant of the fields below is broken; "" = none.
   std::string BrokenInvariant() const;
 
  private:
