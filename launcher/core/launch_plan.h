@@ -102,8 +102,8 @@ struct LeftoverPlan {
     kSpare,  // as kWait, but after success they stay
   };
   Mode mode = Mode::kWait;
-  // How long the agent waits for them after success. Otherwise they have kTimeAfterFailure, during
-  // which the next generation may run.
+  // How long the agent waits for leftover processes after success. After a stop they have
+  // kTimeAfterFailure, during which the next generation may already run.
   absl::Duration after_success = absl::Minutes(10);
   static constexpr absl::Duration kTimeAfterFailure = absl::Seconds(10);
 };

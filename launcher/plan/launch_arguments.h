@@ -55,7 +55,7 @@ struct LaunchArguments {
   bool binding_fallback = false;
   Argument omp_threads;
 
-  // Their output.
+  // The workers' output.
   Argument log_dir;
   Argument redirects{.text = "0"};
   Argument tee{.text = "0"};

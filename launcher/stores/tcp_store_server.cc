@@ -29,7 +29,7 @@ constexpr int kAcceptsPerEvent = 64;
 // A port scanner must not fill the log.
 constexpr uint32_t kNotesMax = 16;
 
-// As accept(2), of a connection that the service has accepted.
+// Like accept(2), for a connection that the service has accepted and passes on.
 Fd AcceptPassed(int socket, sockaddr_storage* peer) {
   std::string bytes(1, '\0');
   Packet packet = ReceivePacket(socket, &bytes);

@@ -28,7 +28,7 @@ class Outbox {
 
  private:
   uint64_t last_sequence_ = 0;  // given; 0 = none was
-  // Their sequences have no gap and end with last_sequence_.
+  // Messages in sequence: their numbers have no gap and end with last_sequence_.
   std::deque<rendezvous::AgentMessage> pending_;
 };
 

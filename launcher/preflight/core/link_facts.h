@@ -26,9 +26,9 @@ struct Link {
 struct ProbePlan {
   uint32_t datagrams = 0;  // sent along each of `links`, by all nodes at once
   std::vector<Link> links;
-  // Then the pairs of one round after the other transfer over one TCP connection, which `from`
-  // makes: as much as goes through in one direction, then in the other. A node is in at most one
-  // pair of a round.
+  // After the datagrams, the rounds run one after the other. In a round, each pair floods one TCP
+  // connection, opened by `from`, first in one direction and then in the other. A node is in at
+  // most one pair of a round.
   std::vector<std::vector<Link>> rounds;
   bool over = false;  // nothing is left to measure
 
