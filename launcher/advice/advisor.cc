@@ -101,12 +101,13 @@ constexpr size_t kTextBytesMax = 20 << 10;
 constexpr size_t kLineBytesMax = 2000;
 constexpr size_t kTakenBytesMax = 200;
 
-// What every rule may name beside the groups of its patterns.
+// Values that every rule may use besides the groups of its patterns.
 constexpr const char* kOfTheWorker[] = {"rank", "host", "pid"};
 
 using Values = std::map<std::string, std::string>;
 
-// Nothing that a shell or a terminal takes for more than a word.
+// Whether the text is safe to put into a command: only characters without a meaning for a shell or
+// a terminal, and no leading dash.
 bool IsHarmless(absl::string_view text) {
   return !text.empty() && text.size() <= kTakenBytesMax && text.front() != '-' &&
          std::all_of(text.begin(), text.end(), [](char c) {
@@ -175,8 +176,9 @@ absl::StatusOr<Rule> ReadTexts(const YamlNode& node) {
   return rule;
 }
 
-// Of a worker over ddprun's C++ runtime: what it writes down begins with a status' code or the name
-// of a C++ exception ("INTERNAL: ", "c10::Error: "). Python's have dots.
+// Whether the error is that of a worker with ddprun's C++ runtime: its message begins with a status
+// code or the name of a C++ exception ("INTERNAL: ", "c10::Error: "). Names of Python exceptions
+// have dots.
 bool IsOfCpp(const WorkerFailure& failure) {
   static const RE2* const beginning =
       new RE2(R"(^(PeerError: )?(rank \d+ |[A-Z]+(_[A-Z]+)*: |\w+(::\w+)+: ))");

@@ -30,15 +30,16 @@ namespace {
 
 using rendezvous::Generation;
 
-// How long an agent waits at its end for the record of its job: the server of a home folder may be
-// gone.
+// How long an agent waits at its end until the record of its job is written: the file server of a
+// home folder may be unreachable.
 constexpr absl::Duration kKeptLimit = absl::Milliseconds(200);
-// Of lines that a console has not taken; what is more is lost.
+// How much is kept for a console that doesn't accept lines; more is lost.
 constexpr size_t kConsoleBytesMax = 1 << 20;
 
-// What a process that uses gRPC has on a small machine: this one, and its service.
+// Threads of a process that uses gRPC on a small machine: the agent, and its service.
 constexpr int kThreads = 12;
-// No job of one worker starts with fewer. A job that needs more says so at the one that is missing.
+// A job of one worker doesn't start with fewer. A job that needs more fails at the missing one,
+// with a message.
 constexpr uint64_t kDescriptorsMin = 28;
 
 bool IsIgnored(int number) {
@@ -77,8 +78,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan, int node_
 }
 
 Agent::~Agent() {
-  // In the order in which they hold on to each other; the loop last, because all have handles on
-  // it.
+  // In the order in which they use each other; the loop last, because all have handles of it.
   client_.reset();
   master_.End();
   if (agent_server_ != nullptr) agent_server_->Shutdown("the agent ends");
@@ -111,7 +111,7 @@ int Agent::Run() {
     WriteEndFiles(plan_, node_id_, Exit{.status = 1, .why = std::string(status.message())});
     return 1;
   }
-  loop_->Post([this] { StartEndpoint(); });  // what fails in there ends a loop that runs
+  loop_->Post([this] { StartEndpoint(); });  // posted, because a failure in it stops the loop
   loop_->Run();
   DDPRUN_CHECK(exit_.has_value(), "the loop ends with an exit status");
   if (end_kept_ != nullptr) end_kept_->WaitForNotificationWithTimeout(kKeptLimit);
@@ -162,7 +162,7 @@ absl::Status Agent::StartParts() {
   config.restart_stopped = plan_.restart_stopped;
   supervisor_ = std::make_unique<Supervisor>(config, loop_->Now());
 
-  // After what has come meanwhile: a call that is posted has its turn behind that.
+  // Posted calls run after the events that have come meanwhile.
   timer_ =
       std::make_unique<Timer>(loop_.get(), [this] { loop_->Post([this] { Feed(TimerFired{}); }); });
   workers_ = std::make_unique<WorkerLauncher>(loop_.get(), &plan_, &log_folders_, hostname,
@@ -223,7 +223,7 @@ void Agent::StartMarks() {
   marks_.emplace(*std::move(marks));
 }
 
-// Completes what a worker is started with.
+// Completes the request to start a worker.
 void Agent::PrepareWorker(SpawnRequest* request) {
   if (marks_.has_value()) marks_->Prepare(FromEnvironment, &request->environment);
   if (warm_ != nullptr) warm_->Prepare(request);
@@ -254,7 +254,7 @@ absl::Status Agent::StartWarm() {
   return absl::OkStatus();
 }
 
-// What those who watch are told of warm starts.
+// The state of warm starts for `ddprun status` and the page; nullopt = not worth showing.
 std::optional<rendezvous::WarmUse> Agent::WarmUse() {
   if (warm_ == nullptr) {
     if (!plan_.warm.on || plan_.warm.unasked) return std::nullopt;
@@ -290,7 +290,7 @@ void Agent::StartHangMonitor() {
 
 void Agent::WatchSignals() {
   for (const int number : WatchedSignals(plan_.signals.policy)) {
-    // nohup(1) and its kin: who ignored it for us meant it.
+    // If our parent ignored SIGHUP (nohup(1)), keep ignoring it.
     if (number == SIGHUP && IsIgnored(number)) continue;
     signals_.push_back(
         std::make_unique<SignalWatch>(loop_.get(), number, [this, number] { OnSignal(number); }));
@@ -374,7 +374,7 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
 
 // ------------------------------------------------------------- the supervisor
 
-// Effects can give rise to events (a spawn that fails); those wait until the effects are done.
+// Effects can cause events (a spawn that fails), which are queued until the effects are done.
 void Agent::Feed(const SupervisorEvent& event) {
   if (exit_.has_value()) return;
   queued_.push_back(event);
@@ -410,7 +410,7 @@ void Agent::Do(const FinishStream& /*effect*/) {
 }
 
 void Agent::Do(const EndGeneration& effect) {
-  StartWorkers(absl::OkStatus());  // in case their store is still being tried
+  StartWorkers(absl::OkStatus());  // if they still wait for their store
   agent_server_->EndGeneration(effect.generation, effect.why);
   master_.End();
 }
@@ -432,7 +432,7 @@ void Agent::Do(const Record& effect) {
   Write(effect.event, fields);
 }
 
-// Called on any thread, for lines that are told or logged.
+// Writes lines for the user and the log to stderr. Threads: any.
 void Agent::WriteConsole(absl::string_view lines) {
   const auto write = [](Console* console, absl::string_view text) {
     if (console->waiting() < kConsoleBytesMax) console->Write(text);

@@ -50,7 +50,7 @@ class Agent {
   // Forks the keeper and the service child, makes the runtime directory and reserves the master
   // port. The keeper holds `node_socket` (-1 = none), the caller's own, as long as it lives: the
   // other tasks of a Slurm step wait for the last holder's end.
-  // Errors: of those, with the name of what failed.
+  // Errors: those of the failing step; the text names it.
   static absl::StatusOr<std::unique_ptr<Agent>> Prepare(LaunchPlan plan, int node_socket);
   ~Agent();
 
@@ -74,7 +74,7 @@ class Agent {
   void StartMarks();
   void PrepareWorker(SpawnRequest* request);
   absl::Status StartWarm();
-  // From the user's daemon, else by fork(2).
+  // Gets a keeper from the user's daemon, else by fork(2).
   absl::Status TakeKeeper(const EnvironmentLookup& environment, const std::string& cgroup,
                           int node_socket);
   std::vector<int> FdsOfThisProcess() const;
@@ -113,7 +113,7 @@ class Agent {
   void Do(const Record& effect);
   void Do(const Exit& effect);
 
-  // Makes the workers' cgroup where that can be; gives its folder, "" = none.
+  // Makes the workers' cgroup if possible. Returns its folder; "" = none.
   std::string MakeGuards();
   void OnGroupEmpty(uint64_t generation, uint32_t swept);
   void AddLeftoverCallbacks(KeeperClient::Callbacks* callbacks);
@@ -133,8 +133,8 @@ class Agent {
   const Instant began_ = MonotonicNow();
   LaunchPlan plan_;
   LogFolders log_folders_;
-  std::string guards_;         // as NodeInfo.guards
-  std::string why_no_cgroup_;  // "" = there is one
+  std::string guards_;         // for NodeInfo.guards
+  std::string why_no_cgroup_;  // "" = workers have a cgroup
   Fd cgroup_claim_;
   std::optional<RuntimeDir> runtime_dir_;
   std::optional<KeeperProcess> keeper_process_;
@@ -144,10 +144,10 @@ class Agent {
   EventLog events_;
   MasterStore master_{&plan_};
   std::unique_ptr<ServiceChild> service_;
-  std::unique_ptr<ElectedService> elected_;  // in its place where any node can have the service
+  std::unique_ptr<ElectedService> elected_;  // instead of service_ if any node can run the service
   std::unique_ptr<WorkerLauncher> workers_;
   std::unique_ptr<KeeperClient> keeper_;
-  std::optional<StepMarks> marks_;    // nullopt = workers mark by themselves, or don't
+  std::optional<StepMarks> marks_;    // nullopt = steps aren't counted for workers
   std::unique_ptr<WarmStarts> warm_;  // null = workers start cold
   std::unique_ptr<SideChannels> side_channels_;
   std::unique_ptr<HangMonitor> hangs_;
@@ -160,28 +160,26 @@ class Agent {
   std::unique_ptr<rendezvous::RendezvousClient> client_;
   std::unique_ptr<Supervisor> supervisor_;
   std::unique_ptr<Timer> timer_;
-  std::unique_ptr<Timer> console_limit_;  // after a signal's end
+  std::unique_ptr<Timer> console_limit_;  // armed when a signal has ended this agent
   std::vector<std::unique_ptr<SignalWatch>> signals_;
   std::string endpoint_name_;
   std::string node_id_;
   rendezvous::Incarnation incarnation_;
-  // The generation whose workers start as soon as its store has been tried.
+  // The generation to start as soon as its store has been tried.
   std::optional<rendezvous::Assignment> starting_;
   bool feeding_ = false;
   std::vector<SupervisorEvent> queued_;  // events that arose while effects were carried out
-  std::set<uint32_t> kept_;              // local ranks that outlive, or outlived, their generation
+  std::set<uint32_t> kept_;  // local ranks of workers that outlive, or outlived, their generation
   std::optional<Exit> exit_;
   std::shared_ptr<absl::Notification> end_kept_;  // null = no record is written
   bool left_service_ = false;                     // elected_ has ended
-  // Processes that workers have left and that have time to end, the first of them by name; those
-  // that were killed since the user was last told; and when to say that this agent waits for some.
-  uint32_t left_count_ = 0;
-  std::vector<LeftProcess> left_named_;
-  std::vector<std::string> leftovers_killed_;
-  std::unique_ptr<Timer> leftovers_notice_;
+  uint32_t left_count_ = 0;                       // leftovers that have time to end
+  std::vector<LeftProcess> left_named_;           // the first of them
+  std::vector<std::string> leftovers_killed_;     // since the user was last notified
+  std::unique_ptr<Timer> leftovers_notice_;       // when to print that this agent waits for some
   absl::Duration leftovers_time_;
   bool leftovers_stay_ = false;
-  bool gave_up_console_ = false;  // it isn't waited for any more
+  bool gave_up_console_ = false;  // don't wait for the console any more
   bool told_end_ = false;
 };
 

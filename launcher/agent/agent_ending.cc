@@ -11,12 +11,12 @@
 namespace ddprun::launcher {
 namespace {
 
-// How long an agent that a signal ends waits for a console that nobody reads.
+// How long an agent that is ended by a signal waits for a console that isn't read.
 constexpr absl::Duration kConsoleLimit = absl::Seconds(2);
 
 }  // namespace
 
-// The files first: the console may be one that nobody reads.
+// Writes files before the console, because the console may block.
 void Agent::Do(const Exit& effect) {
   exit_ = effect;
   WriteEndFiles(plan_, node_id_, *exit_);
@@ -32,7 +32,7 @@ void Agent::Do(const Exit& effect) {
   });
 }
 
-// An agent without workers and without a verdict had no job: it was refused, or stopped while it
+// An agent that had neither workers nor a verdict had no job: it was refused, or stopped while it
 // waited for other nodes.
 void Agent::KeepEnd() {
   if (plan_.preflight == Preflight::kTest) return;
@@ -44,8 +44,8 @@ void Agent::KeepEnd() {
   end_kept_ = KeepEndedJob(std::move(job), supervisor_->term().value());
 }
 
-// Output that a slow console has not taken yet is not lost, unless a signal has asked for the end:
-// then it has 2 s.
+// Waits until a slow console has accepted all output; if a signal asked for the end, for 2 s at
+// most.
 void Agent::LimitConsole() {
   if (exit_->signal == 0) return;
   console_limit_ = std::make_unique<Timer>(loop_.get(), [this] {
@@ -55,8 +55,8 @@ void Agent::LimitConsole() {
   console_limit_->Arm(loop_->Now() + kConsoleLimit);
 }
 
-// One that comes after the end gives the console up at once. By a handler, because the default
-// means nothing to the first process of a container.
+// A signal that comes after the job's end stops the wait for the console. This needs a handler,
+// because PID 1 of a container has no default action.
 void Agent::OnSignal(int number) {
   if (!exit_.has_value()) return Feed(SignalReceived{number});
   if (!plan_.signals.policy.Ends(number)) return;
@@ -66,7 +66,7 @@ void Agent::OnSignal(int number) {
 
 void Agent::ContinueEnd() {
   if (elected_ != nullptr && !left_service_) return;
-  // What workers have left may hold their pipes.
+  // Leftovers may hold the workers' pipes open.
   if (left_count_ > 0) workers_->Drain();
   if (left_count_ == 0 && !gave_up_console_ && !workers_->Drained()) return;
   if (!std::exchange(told_end_, true)) ReportEnd(plan_, *exit_);

@@ -1,4 +1,4 @@
-// The rendezvous service, as this node has it or finds it, and the agent's stream to it.
+// How an agent finds or starts the rendezvous service, and its stream to it.
 #include <string>
 #include <utility>
 
@@ -15,7 +15,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Why this node can't serve the job, with the option that says the port if that is taken.
+// Why this node can't serve the job; if the port is taken, with the option that changes it.
 absl::Status NotServingError(const EndpointPlan& endpoint, const absl::Status& why) {
   if (!absl::EndsWith(why.message(), rendezvous::kPortTakenHint)) return why;
   const absl::string_view option =
@@ -24,12 +24,12 @@ absl::Status NotServingError(const EndpointPlan& endpoint, const absl::Status& w
                                              " on all nodes", KernelPortsHint(endpoint.port)));
 }
 
-// Of "host:port"; brackets stay.
+// The host of "host:port", with its brackets.
 std::string HostOf(const std::string& listen) { return listen.substr(0, listen.rfind(':')); }
 
 }  // namespace
 
-// Commands on this machine then find the service by any name; without, over TCP alone.
+// With this file commands on this machine find the service by any name; without it, only over TCP.
 void Agent::PublishServicePort(const std::string& host, int port) {
   const absl::Status status = runtime_dir_->PublishServicePort(absl::StrCat(host, ":", port));
   if (!status.ok()) Log(LogLevel::kWarning, status.message());
@@ -61,14 +61,15 @@ void Agent::OnEndpointFound(const FoundEndpoint& found) {
     service_.reset();
     return Connect(HostPort(endpoint.host, endpoint.port), found, /*hosts=*/false);
   }
-  // A loopback endpoint is for this machine alone; any other is reached over any interface, also a
-  // name that means a loopback address on its own machine only (Debian's 127.0.1.1).
+  // A loopback endpoint serves only this machine. For any other, listen on all interfaces, even if
+  // the name is a loopback address on its own machine (Debian's 127.0.1.1).
   const bool for_others = plan_.job.nodes_max > 1 && !IsLoopback(endpoint.host);
   const std::string listen_host = found.loopback && !for_others ? found.literal : "::";
   Host(found, HostPort(listen_host, endpoint.port));
 }
 
-// Whichever node has the service, none is its host: it is taken over when that one is lost.
+// With etcd no node is the service's host: another node takes over when the one that runs it is
+// lost.
 void Agent::StandForService(const FoundEndpoint& found) {
   const std::string listen = ListenFor(found.node_address, plan_.service_port);
   absl::StatusOr<std::unique_ptr<ElectedService>> elected = ElectedService::Create(
@@ -109,8 +110,7 @@ void Agent::StandForService(const FoundEndpoint& found) {
   Connect("", found, /*hosts=*/false);
 }
 
-// Where the service keeps what must outlive it; "" = nothing does, for want of a folder that nobody
-// asked for.
+// Where the service keeps its state; "" = nowhere, because the default folder can't be made.
 absl::StatusOr<std::string> Agent::MakeStateDir() const {
   const bool given = !plan_.state_dir.empty();
   const std::string path = given ? plan_.state_dir : runtime_dir_->File(kServiceState);
@@ -152,8 +152,8 @@ void Agent::Host(const FoundEndpoint& found, const std::string& listen) {
        .on_exit = [this](const std::string& how) { Feed(ServiceExited{how}); }});
 }
 
-// It has the state of the one that died, or a new one; its agents see by themselves that it is
-// back.
+// The new service has the state of the one that died, or an empty one. Agents reconnect by
+// themselves.
 void Agent::OnServiceRestarted(const ServiceChild::Restarted& restarted) {
   const int64_t ms = absl::ToInt64Milliseconds(restarted.missing);
   Notify(absl::StrCat("the rendezvous service ", restarted.how, "; started again after ", ms,
@@ -171,7 +171,7 @@ void Agent::OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port)
     if (endpoint.kind == EndpointPlan::Kind::kUnix) {
       return Connect(absl::StrCat("unix:", runtime_dir_->File(kServiceSocket)), found, true);
     }
-    // An address that is translated on the way here may not lead back from here.
+    // An address that is translated on the way here (NAT) may not be reachable from here.
     const std::string host = found.loopback   ? found.literal
                              : found.is_local ? endpoint.host
                                               : "127.0.0.1";
@@ -181,7 +181,7 @@ void Agent::OnServiceReady(const FoundEndpoint& found, absl::StatusOr<int> port)
                         endpoint.hosting == EndpointPlan::Hosting::kAuto &&
                         absl::IsAlreadyExists(port.status());
   if (!may_join) return Fail(NotServingError(endpoint, port.status()));
-  // Another agent of this machine is quicker: its service is ours too.
+  // Another agent of this machine was quicker: use its service.
   service_.reset();
   Connect(HostPort(endpoint.host, endpoint.port), found, /*hosts=*/false, /*port_is_taken=*/true);
 }
@@ -197,7 +197,7 @@ void Agent::Connect(const std::string& target, const FoundEndpoint& found, bool 
                                          ? ""
                                          : HostPort(found.node_address, agent_server_->peer_port()),
                     .hosts_service = hosts,
-                    // Also behind a translated address; a member of etcd is no endpoint of ours.
+                    // Also behind a translated address. A member of etcd isn't our endpoint.
                     .hosts_endpoint = hosts || (found.is_local && elected_ == nullptr),
                     .is_strange = hosts && !found.is_local && elected_ == nullptr,
                     .is_loopback = elected_ == nullptr && IsLoopback(plan_.endpoint.host),

@@ -1,5 +1,5 @@
-// The agent's side of processes that workers leave behind (--leftovers): how long they may go on,
-// what the user is told, and the wait for them at the end.
+// The agent's side of processes that workers leave behind (--leftovers): how long they may run,
+// what the user reads of them, and the wait for them at the end.
 #include <string>
 #include <utility>
 #include <vector>
@@ -11,7 +11,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Most of what workers leave is gone sooner.
+// How long to wait before the user is notified: most leftovers have ended by then.
 constexpr absl::Duration kNoticeAfter = absl::Seconds(3);
 
 std::string Describe(const LeftProcess& process) {
@@ -20,7 +20,7 @@ std::string Describe(const LeftProcess& process) {
   return absl::StrCat("'", process.command, "' (pid ", process.pid, of, ")");
 }
 
-// The first of them; `count` is of all.
+// Names the first of `count` leftovers.
 std::string Describe(const std::vector<LeftProcess>& named, size_t count) {
   const std::string more = count > 1 ? absl::StrCat(" and ", count - 1, " more") : "";
   return absl::StrCat(Describe(named.front()), more);
@@ -68,7 +68,7 @@ void Agent::AddLeftoverCallbacks(KeeperClient::Callbacks* callbacks) {
   };
 }
 
-// Of what comes together the first is named.
+// Kills that come together are one line, which names the first.
 void Agent::NotifyLeftoversKilled() {
   const std::vector<std::string> killed = std::exchange(leftovers_killed_, {});
   if (killed.empty()) return;
@@ -84,8 +84,7 @@ void Agent::OnLeftoversGone() {
   if (exit_.has_value()) ContinueEnd();
 }
 
-// The job is over on this node, and processes that it has left have time to end. A signal ends the
-// wait (OnSignal).
+// The job is over on this node, and leftovers have time to end. A signal ends the wait (OnSignal).
 void Agent::AwaitLeftovers() {
   const bool names = !left_named_.empty();
   if (leftovers_stay_) {

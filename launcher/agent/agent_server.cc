@@ -43,7 +43,7 @@ namespace {
 using rendezvous::Assignment;
 using rendezvous::Generation;
 
-// For answers that are under way when the server shuts down; a caller that is stopped never reads.
+// How long a shutdown waits for answers under way: a caller that is stopped never reads.
 constexpr int64_t kShutdownPatienceMs = 200;
 
 class AgentServerImpl final : public AgentServer {
@@ -62,7 +62,7 @@ class AgentServerImpl final : public AgentServer {
   void Shutdown(const std::string& why) override;
 
  private:
-  // A call that is owed an answer, and who will give it.
+  // What an unanswered call waits for.
   enum class Waits {
     kForGeneration,  // parked until `deadline`
     kForStore,
@@ -70,11 +70,11 @@ class AgentServerImpl final : public AgentServer {
   };
   struct Pending {
     std::shared_ptr<AgentCall> call;
-    Instant deadline;  // how long it may be parked
+    Instant deadline;  // until when the call may be parked
     Waits waits = Waits::kForGeneration;
   };
 
-  // Of an agent of another node, or of who may read the logs.
+  // The connection belongs to an agent of another node, or to an authorized reader of logs.
   void Known(const std::string& peer);
   void OnCall(std::shared_ptr<AgentCall> call);
   void OnCancel(uint64_t id);
@@ -82,7 +82,7 @@ class AgentServerImpl final : public AgentServer {
   void OnTimer();
   void Rearm();
 
-  // Answers the call if it can be, or gives it to who will; else it stays parked.
+  // Answers the call if possible, or passes it to the store or rank 0's agent; else parks it.
   void Route(uint64_t id);
   void Route(uint64_t id, const AssignmentExchange& exchange);
   void Route(uint64_t id, const EndExchange& exchange);
@@ -104,7 +104,7 @@ class AgentServerImpl final : public AgentServer {
   const AgentServerOptions options_;
   const std::shared_ptr<LoopInbox> inbox_;
   AgentService service_;
-  EventLog events_;  // of nothing: the door's refusals are logged, and counted
+  EventLog events_;  // never written; FrontDoor needs one
   rendezvous::Refusals refusals_{&events_};
   std::unique_ptr<grpc::Server> server_;
   std::unique_ptr<rendezvous::FrontDoor> door_;  // for other nodes; none without a peer listener
@@ -112,16 +112,16 @@ class AgentServerImpl final : public AgentServer {
   Timer timer_;
   bool shut_down_ = false;
 
-  std::optional<Assignment> newest_;    // generation that began here
-  std::optional<std::string> over_;     // why it has ended; none while it is current
-  std::set<uint32_t> can_rejoin_;       // local ranks of its workers
-  std::set<uint32_t> untaken_;          // those kept for it that nobody has taken over yet
-  std::optional<std::string> turn_;     // why its workers are stopped; none = they aren't
-  std::optional<KeyValueStore> store_;  // while it is current and rank 0 is here
+  std::optional<Assignment> newest_;    // the newest generation that began here
+  std::optional<std::string> over_;     // why newest_ has ended; nullopt = it is current
+  std::set<uint32_t> can_rejoin_;       // local ranks of workers that can rejoin
+  std::set<uint32_t> untaken_;          // kept workers without an OnStarted() for newest_
+  std::optional<std::string> turn_;     // why the workers are stopped; nullopt = they aren't
+  std::optional<KeyValueStore> store_;  // while newest_ is current and rank 0 is here
   std::unique_ptr<PeerStore> peer_;     // rank 0's agent, when it was elsewhere
 
   std::map<uint64_t, Pending> pending_;            // by the id of the call
-  std::set<std::pair<Instant, uint64_t>> parked_;  // those that wait for a generation
+  std::set<std::pair<Instant, uint64_t>> parked_;  // calls that wait for a generation
 };
 
 AgentServerImpl::AgentServerImpl(EventLoop* loop, AgentServerOptions options)
@@ -139,7 +139,7 @@ AgentServerImpl::AgentServerImpl(EventLoop* loop, AgentServerOptions options)
 absl::Status AgentServerImpl::Listen() {
   const std::string socket = absl::StrCat("unix:", options_.socket_path);
   grpc::ServerBuilder builder;
-  // The calls of all workers of a node wait on one connection; service_ bounds them.
+  // The calls of all workers of another node share one connection; service_ bounds them.
   rendezvous::ApplyServerSettings(&builder, {.message_bytes = kAgentMessageBytesMax,
                                              .streams_per_connection = options_.calls_max});
   DDPRUN_RETURN_IF_ERROR(rendezvous::CheckListenable(socket));
@@ -238,7 +238,7 @@ void AgentServerImpl::EndTurn(Generation generation, const std::string& why,
     const AgentCall::Exchange& parked = pending_.at(id).call->exchange();
     const auto* exchange = std::get_if<EndExchange>(&parked);
     if (exchange == nullptr) {
-      // Who was kept, and has not been told of this generation, lets go of it by that.
+      // A kept worker that hasn't got this generation's assignment has thereby let go of it.
       if (const auto* next = std::get_if<AssignmentExchange>(&parked)) Route(id, *next);
       continue;
     }
@@ -345,8 +345,8 @@ void AgentServerImpl::Route(uint64_t id, const AssignmentExchange& exchange) {
   if (can_park && options_.on_can_park) options_.on_can_park(local_rank);
 }
 
-// Who can rejoin, and asks for what comes after its generation, has let go of that; also one that
-// was kept for it and had not heard of it before it was over.
+// A worker that can rejoin and asks for the generation after its own has let go of its own. So has
+// a kept worker that hadn't got the newest generation's assignment before that was over.
 void AgentServerImpl::NoteWaiting(uint32_t local_rank, Generation after) const {
   if (!can_rejoin_.contains(local_rank) || !options_.on_let_go) return;
   const bool is_over = turn_.has_value() || over_.has_value();
@@ -432,7 +432,7 @@ agent::v1::WorkerAssignment AgentServerImpl::AssignmentOf(uint32_t local_rank) c
   return reply;
 }
 
-// ------------------------------------------------------------- who owes what
+// ------------------------------------------------------------- calls that wait
 
 void AgentServerImpl::Park(std::shared_ptr<AgentCall> call, absl::Duration patience) {
   const uint64_t id = call->id();

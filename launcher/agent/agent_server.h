@@ -26,31 +26,31 @@ struct AgentServerOptions {
   std::string socket_path;  // unix socket for this node's workers
   // "0.0.0.0:0" style address for the agents of other nodes; "" = none (one node).
   std::string peer_listen;
-  std::vector<uint16_t> avoided_ports;  // where peer_listen has port 0
+  std::vector<uint16_t> avoided_ports;  // if peer_listen has port 0
   std::string run_id;
   std::string node_address;  // how other nodes reach this one
   uint32_t worker_count = 1;
   uint32_t max_restarts = 0;
   std::string token;  // the job's secret; "" = none
   TlsFiles tls;       // of peer_listen, and towards other nodes' agents; none = without TLS
-  // What GetNodeState answers; never empty. Called on the loop, until Shutdown.
+  // Returns the answer to GetNodeState; never null. Called on the loop, until Shutdown.
   std::function<agent::v1::NodeState()> node_state;
-  // What workers say by their calls, on the loop; none = nobody wants to know. A worker waits for
-  // the end of the generation that it takes part in, to rejoin the next one; and: it has let go of
-  // its generation.
+  // Called on the loop when workers' calls show something; may be null.
+  // A worker waits for the end of its generation, to rejoin the next one.
   std::function<void(rendezvous::Generation, uint32_t local_rank)> on_can_rejoin;
+  // Such a worker has let go of (released) its generation.
   std::function<void(rendezvous::Generation, uint32_t local_rank)> on_let_go;
-  // And: its program can be started ahead. May come again.
+  // A worker's program can be started ahead. May be called again.
   std::function<void(uint32_t local_rank)> on_can_park;
-  std::shared_ptr<LogCatalog> logs;  // null: the workers' output goes to no file
-  // Agents learn of a generation one after the other: how long a store call waits for a generation
-  // that its sender knows already and this agent does not.
+  std::shared_ptr<LogCatalog> logs;  // null = no output of workers goes to a file
+  // How long a store call waits for a generation that its sender knows and this agent doesn't:
+  // agents get their assignments one after the other.
   absl::Duration generation_wait = absl::Seconds(10);
-  // How long after an operation's own timeout, and the wait above, rank 0's agent counts as silent.
+  // How long after an operation's own timeout and the wait above rank 0's agent counts as silent.
   absl::Duration peer_patience = absl::Seconds(5);
-  // How many strangers' connections are kept over TCP; none = as the limit of descriptors allows.
+  // Limits on unauthenticated TCP connections; nullopt = derived from the limit of descriptors.
   std::optional<rendezvous::DoorBounds> door;
-  // Calls that are open at a time; more get RESOURCE_EXHAUSTED. As many as a store lets wait.
+  // Most calls open at a time; more get RESOURCE_EXHAUSTED. As many as may wait in a store.
   uint32_t calls_max = 1U << 16;
 };
 
@@ -65,35 +65,34 @@ class AgentServer {
   // INVALID_ARGUMENT — the socket's path is too long (107 bytes); the text names it.
   static absl::StatusOr<std::unique_ptr<AgentServer>> Start(EventLoop* loop,
                                                             AgentServerOptions options);
-  // Shuts down if that was not done.
+  // Calls Shutdown() unless that was done.
   virtual ~AgentServer() = default;
 
   // Port of the peer listener; 0 = none.
   virtual int peer_port() const = 0;
   // A generation begins: waiting GetAssignment calls are answered, a new empty store is opened, and
-  // calls of older generations get ABORTED. One that isn't newer than all before is ignored.
-  // `kept`: local ranks of workers that were in the one before, and can rejoin the next one, too.
+  // calls of older generations get ABORTED. Ignored unless it is newer than all before.
+  // `kept`: local ranks of workers of the generation before, which can rejoin the next one, too.
   // Their calls wait for OnStarted.
   virtual void BeginGeneration(const rendezvous::Assignment& assignment,
                                const std::set<uint32_t>& kept) = 0;
   void BeginGeneration(const rendezvous::Assignment& assignment) {
     BeginGeneration(assignment, {});
   }
-  // The keeper has the worker in the generation. One that was kept learns of that now, not before,
-  // when its end would have been no end of this generation. Ignored unless the generation is
-  // current and its workers are not being stopped.
+  // The keeper counts the worker to the generation. A kept worker gets its assignment only now,
+  // because an earlier end wouldn't count as an end in this generation. Ignored unless the
+  // generation is current and its workers aren't being stopped.
   virtual void OnStarted(rendezvous::Generation generation, uint32_t local_rank) = 0;
-  // The workers of the generation are about to be stopped. Those of the local ranks `spared` are
-  // told that it is over by the answer to their AwaitGenerationEnd, also to one that comes later;
-  // that of others gets ABORTED or FAILED_PRECONDITION. Ignored unless it is the newest.
+  // The workers of the generation are about to be stopped. AwaitGenerationEnd, even if called
+  // later, returns to the local ranks `spared`; for others it gets ABORTED or FAILED_PRECONDITION.
+  // Ignored unless the generation is the newest.
   virtual void EndTurn(rendezvous::Generation generation, const std::string& why,
                        const std::set<uint32_t>& spared) = 0;
-  // The generation is over: its store is dropped, its pending calls and later ones get ABORTED with
-  // `why`. Ignored unless it is current.
+  // The generation is over: its store is dropped, and its pending and later calls get ABORTED with
+  // `why`. Ignored unless the generation is current.
   virtual void EndGeneration(rendezvous::Generation generation, const std::string& why) = 0;
-  // The job is over: everything pending gets ABORTED with `why`, the socket is removed. Returns
-  // when no callback of gRPC's runs. Bound: 200 ms, when a caller is stopped and doesn't take its
-  // answer.
+  // The job is over: pending calls get ABORTED with `why`, and the socket is removed. Returns when
+  // no gRPC callback runs, after 200 ms at most if a stopped caller doesn't read its answer.
   virtual void Shutdown(const std::string& why) = 0;
 };
 

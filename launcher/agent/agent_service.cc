@@ -17,7 +17,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Each has a thread.
+// Most readers of logs at a time; each has a thread.
 constexpr size_t kLogReadersMax = 16;
 
 bool IsPeer(const grpc::CallbackServerContext& context) {
@@ -85,9 +85,9 @@ grpc::ServerUnaryReactor* AgentService::GetNodeState(
     grpc::CallbackServerContext* context, const agent::v1::GetNodeStateRequest* /*request*/,
     agent::v1::NodeState* reply) {
   return Accept(StateExchange{reply},
-                IsPeer(*context)
-                    ? absl::PermissionDeniedError("node state: it is told on this machine only")
-                    : absl::OkStatus());
+                IsPeer(*context) ? absl::PermissionDeniedError(
+                                       "node state: only callers on this machine may read it")
+                                 : absl::OkStatus());
 }
 
 grpc::ServerWriteReactor<agent::v1::LogPiece>* AgentService::ReadLogs(
@@ -104,7 +104,7 @@ grpc::ServerWriteReactor<agent::v1::LogPiece>* AgentService::ReadLogs(
   LogRequest wanted{.follow = request->follow()};
   if (request->has_rank()) wanted.rank = request->rank();
   if (request->has_since_ms()) {
-    // Longer ago than this clock goes is from the beginning.
+    // A time before the clock's beginning means everything.
     const auto ms = static_cast<int64_t>(std::min<uint64_t>(request->since_ms(), INT64_MAX / 2));
     wanted.since = MonotonicNow() - absl::Milliseconds(ms);
   }
@@ -112,7 +112,7 @@ grpc::ServerWriteReactor<agent::v1::LogPiece>* AgentService::ReadLogs(
   return LogCall::Start(options_.logs, wanted, &log_readers_);
 }
 
-// Before anything is said of the job.
+// Checked before the answer reveals anything about the job.
 absl::Status AgentService::CheckPeer(const grpc::CallbackServerContext& context) const {
   if (options_.token.empty()) return absl::OkStatus();
   const auto token = context.client_metadata().find(kTokenMetadata);

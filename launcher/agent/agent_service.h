@@ -21,7 +21,7 @@
 
 namespace ddprun::launcher {
 
-// What came and what is to be filled in; both live until the call is answered.
+// A request and the reply to fill in; both live until the call is answered.
 struct AssignmentExchange {
   const agent::v1::GetAssignmentRequest* request;
   agent::v1::WorkerAssignment* reply;
@@ -29,8 +29,8 @@ struct AssignmentExchange {
 struct StoreExchange {
   const agent::v1::StoreRequest* request;
   agent::v1::StoreReply* reply;
-  StoreOperation operation;  // what the request asks for
-  std::string peer;          // gRPC's name of another node's agent; "" = a worker of this node asks
+  StoreOperation operation;  // the parsed request
+  std::string peer;          // gRPC's name of another node's agent; "" = a worker of this node
 };
 struct EndExchange {
   const agent::v1::AwaitGenerationEndRequest* request;
@@ -42,8 +42,8 @@ struct StateExchange {
 
 class AgentService;
 
-// One call from its arrival until gRPC is done with it. It holds itself until then; the loop holds
-// it while it owes the answer.
+// One call from its arrival until gRPC is done with it. Holds a reference to itself until then; the
+// loop holds another one until it has answered.
 class AgentCall final : public grpc::ServerUnaryReactor {
  public:
   using Exchange = std::variant<AssignmentExchange, EndExchange, StoreExchange, StateExchange>;
@@ -52,11 +52,11 @@ class AgentCall final : public grpc::ServerUnaryReactor {
   static std::shared_ptr<AgentCall> Create(AgentService* service, uint64_t id, Exchange exchange);
 
   uint64_t id() const { return id_; }
-  // Not to be used any more after Answer().
+  // Must not be used after Answer().
   Exchange& exchange() { return exchange_; }
 
-  // Ends the call, once; for OK the reply was filled in before. Threads: the one that owes the
-  // answer: gRPC's before the call was brought to the loop, then the loop's.
+  // Ends the call; to be called once. Requires for OK: the reply is filled in. Threads: gRPC's
+  // before the call has reached the loop, then the loop's.
   void Answer(const absl::Status& status);
 
  private:
@@ -72,17 +72,17 @@ class AgentCall final : public grpc::ServerUnaryReactor {
   std::shared_ptr<AgentCall> self_;  // until OnDone
 };
 
-// The gRPC side of proto agent/v1: checks what can be checked without the agent's state, and brings
-// the calls to the loop. Workers come over the unix socket, the agents of other nodes over TCP.
+// The gRPC side of proto agent/v1: makes the checks that don't need the agent's state, and passes
+// the calls to the loop. Workers connect over the unix socket, agents of other nodes over TCP.
 class AgentService final : public agent::v1::Agent::CallbackService {
  public:
-  // What the loop does with calls.
+  // The loop's handlers of calls.
   struct Handlers {
-    // Owes the call an answer from now on.
+    // The loop owns the call from now on, and must answer it.
     std::function<void(std::shared_ptr<AgentCall>)> on_call;
     // The caller of this id is gone. May come after the answer.
     std::function<void(uint64_t id)> on_cancel;
-    // Who reads logs over the connection of gRPC's `peer` may.
+    // The client on the connection of gRPC's `peer` is authorized to read logs.
     std::function<void(const std::string& peer)> on_reader;
   };
 
@@ -111,7 +111,7 @@ class AgentService final : public agent::v1::Agent::CallbackService {
  private:
   absl::Status CheckPeer(const grpc::CallbackServerContext& context) const;
   absl::Status CheckLogs(const agent::v1::ReadLogsRequest& request, const std::string& peer) const;
-  // `what` is asked for by a worker that says to be of this local rank.
+  // Checks a call for `what` by a worker that claims this local rank.
   absl::Status CheckWorker(absl::string_view what, uint32_t local_rank, bool from_peer) const;
   absl::Status CheckStore(const agent::v1::StoreRequest& request) const;
   grpc::ServerUnaryReactor* Accept(AgentCall::Exchange exchange, absl::Status checked);
@@ -120,8 +120,8 @@ class AgentService final : public agent::v1::Agent::CallbackService {
   const std::shared_ptr<LoopInbox> inbox_;
   const Handlers handlers_;
   std::atomic<uint64_t> last_id_{0};
-  std::atomic<size_t> calls_{0};        // that gRPC is not done with
-  std::atomic<size_t> log_readers_{0};  // the same
+  std::atomic<size_t> calls_{0};        // open calls
+  std::atomic<size_t> log_readers_{0};  // open ReadLogs calls
 };
 
 }  // namespace ddprun::launcher

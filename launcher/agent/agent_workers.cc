@@ -1,5 +1,5 @@
-// The agent's side of its workers' lives: what guards them, how they start and are stopped, and
-// what the keeper tells of them.
+// The agent's side of its workers: their cgroup and keeper, how they start and are stopped, and the
+// keeper's events about them.
 #include <iterator>
 #include <string>
 #include <utility>
@@ -40,7 +40,7 @@ absl::Status Agent::TakeKeeper(const EnvironmentLookup& environment, const std::
       .cgroup = cgroup,
       .kills_leftovers = plan_.leftovers.mode == LeftoverPlan::Mode::kKill,
       .held_fd = node_socket};
-  // One that is there already can't hold what other tasks of a Slurm step wait for.
+  // A keeper that runs already can't hold the socket that other tasks of a Slurm step wait for.
   if (plan_.warm.asks_daemon && plan_.runs_python && WhyCold(plan_).empty() && node_socket < 0) {
     daemon_ = VisitDaemon(plan_, environment, options);
     plan_.warm.on |= daemon_.is_there;
@@ -58,7 +58,7 @@ absl::Status Agent::TakeKeeper(const EnvironmentLookup& environment, const std::
   return absl::OkStatus();
 }
 
-// Those that no child of ours should hold open.
+// Descriptors that no child of ours may hold open.
 std::vector<int> Agent::FdsOfThisProcess() const {
   std::vector<int> fds = {keeper_process_->channel.get(), master_.socket()};
   if (keeper_process_->warden.valid()) fds.push_back(keeper_process_->warden.get());
@@ -89,7 +89,7 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
                           {"signal", exit.signal},
                           {"swept", exit.swept},
                           {"t_seen", static_cast<double>(exit.seen.nanoseconds()) / 1e9}});
-    // One that was to be kept: that it can't be comes next, as a start that failed.
+    // A worker that was to be kept has ended; the keeper reports a failed start next.
     if (Generation(exit.generation) != supervisor_->generation()) return;
     kept_.erase(exit.local_rank);
     const bool well = exit.exit_code == 0 && exit.signal == 0;
@@ -138,15 +138,16 @@ void Agent::Do(const SpawnGroup& effect) {
   if (!status.ok()) StartWorkers(status);
 }
 
-// Those of the generation that waits for its store, if there is one. `status`: why they can't.
+// Starts the workers of the generation that waits for its store, if there is one. `status`: why
+// they can't start.
 void Agent::StartWorkers(absl::Status status) {
   const auto assignment = std::exchange(starting_, std::nullopt);
   if (!assignment.has_value()) return;
   Write("spawn", {{"generation", assignment->generation.value()}});
   if (status.ok()) status = workers_->Start(keeper_.get(), *assignment, kept_);
   if (status.ok()) return;
-  // One failure, that of the worker that could not be spawned. The others have no part in it; those
-  // that are there are swept, as after any failure.
+  // Only the worker that couldn't be spawned counts as failed. Workers that were spawned before it
+  // are swept, as after any failure.
   const uint32_t failed = workers_->unstarted();
   FeedEnd(assignment->generation, workers_->DescribeStartFailure(failed, status));
   for (uint32_t local_rank = 0; local_rank < plan_.worker_count; ++local_rank) {
@@ -156,7 +157,7 @@ void Agent::StartWorkers(absl::Status status) {
 }
 
 void Agent::Do(const SignalGroup& effect) {
-  StartWorkers(absl::OkStatus());  // the keeper has them before it hears what becomes of them
+  StartWorkers(absl::OkStatus());  // the keeper must have them before it gets the signal
   if (effect.stops) {
     hangs_->CloseBook();
     notices_->Stop();
@@ -175,7 +176,7 @@ void Agent::Do(const SweepGroup& effect) {
   keeper_->Sweep(effect.generation.value(), SweepOptionsOf(effect));
 }
 
-// What the service says of workers that stand: that they hang, or only that others have ended.
+// The service's message about workers without progress: they hang, or only the others have ended.
 void Agent::Do(const HandleHungWorkers& effect) {
   if (!absl::StartsWith(effect.evidence, rendezvous::kEndedEvidence)) return hangs_->Do(effect);
   if (effect.generation == supervisor_->generation()) {

@@ -53,7 +53,7 @@ const char* OutcomeName(const Exit& exit) {
   return "lost";
 }
 
-// torchrun's words for an agent that a signal ended.
+// torchrun's message for an agent that was ended by a signal.
 std::string SignalText(int signal) {
   return absl::StrCat("SignalException: Process ", getpid(), " got signal: ", signal);
 }
@@ -167,7 +167,7 @@ std::optional<std::string> OwnErrorFile(const std::string& node_id, const Exit& 
         bytes.ok() ? WithErrorCode(*bytes, ErrorCode(cause)) : std::nullopt;
     if (copy.has_value()) return copy;
   }
-  // Of another node, or no JSON: what is known of it, in the form that readers expect.
+  // The error file is on another node or isn't JSON: write the known facts in its format.
   return WithErrorCode(
       FormatErrorFile({.message = cause.message,
                        .traceback = cause.traceback,
@@ -183,8 +183,8 @@ absl::Status CheckReportFile(const LaunchPlan& plan) {
                                                        : plan.report_file.substr(0, slash));
 }
 
-// " (rule crash_loop)"; "" = it says nothing: that no restart is left of none is no news, and the
-// sentence itself says that a job was stopped.
+// " (rule crash_loop)"; "" if the rule adds nothing: no restart was allowed anyway, or the sentence
+// itself says that the job was stopped.
 std::string RuleText(const LaunchPlan& plan, const Verdict& verdict) {
   using rendezvous::Rule;
   using rendezvous::RuleName;
@@ -205,7 +205,7 @@ std::string WithoutSsh(absl::string_view command) {
 }
 
 void ReportEnd(const LaunchPlan& plan, const Exit& exit) {
-  if (!exit.verdict.has_value()) {  // why was said when it happened
+  if (!exit.verdict.has_value()) {  // the reason was printed when it happened
     if (exit.signal == 0 || !exit.why.empty()) return;
     return Notify(absl::StrCat("this node has left the job on ", SignalName(exit.signal),
                                "; exit status ", exit.status));

@@ -17,7 +17,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// The driver has nothing that could be waited for.
+// The driver can't notify of freed memory, so it is polled.
 constexpr absl::Duration kLookInterval = absl::Milliseconds(20);
 // How long the destructor waits for the driver.
 constexpr absl::Duration kEndLimit = absl::Milliseconds(100);
@@ -28,7 +28,7 @@ struct GpuRelease::Shared {
   struct Request {
     uint64_t number = 0;
     std::set<pid_t> pids;
-    Instant asked;  // the wait counts from here, however late the thread hears of it
+    Instant asked;  // the wait counts from here, even if the thread starts late
     Instant deadline;
   };
 
@@ -36,8 +36,8 @@ struct GpuRelease::Shared {
   std::condition_variable changed;
   GpuRelease* owner = nullptr;  // null = it is gone, and so is its loop
   std::optional<Request> request;
-  bool ended = false;                 // the thread's last word
-  std::unique_ptr<GpuMemory> memory;  // the thread's, but for the beginning
+  bool ended = false;                 // set by the thread at its end
+  std::unique_ptr<GpuMemory> memory;  // used only by the thread once it runs
 };
 
 GpuRelease::GpuRelease(EventLoop* loop, absl::Duration limit) : loop_(loop), limit_(limit) {
@@ -98,7 +98,7 @@ void GpuRelease::Finish(uint64_t number, const Result& result) {
   released(result);
 }
 
-// On the thread. The first look only wakes the driver, which takes longest.
+// Runs on the thread. The first query only wakes the driver, which takes longest.
 void GpuRelease::Watch(const std::shared_ptr<Shared>& shared) {
   absl::StatusOr<std::set<pid_t>> holders = shared->memory->Holders();
   std::unique_lock lock(shared->mutex);

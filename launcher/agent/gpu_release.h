@@ -15,17 +15,17 @@
 
 namespace ddprun::launcher {
 
-// Holds a restart back until the GPUs have the memory of the ended workers back, so that the next
-// ones don't fail for want of it. Without the driver's library (launcher/machine/gpu_memory.h) it
-// costs nothing; with it one look, unless there is something to wait for. Threads: the loop's. The
-// driver is asked on a thread of its own, which is left behind when the driver hangs.
+// Delays a restart until the driver has freed the GPU memory of the ended workers, so that the next
+// ones don't run out of memory. Without the driver's library (launcher/machine/gpu_memory.h) this
+// costs nothing; with it one query, unless there is something to wait for. Threads: the loop's. A
+// separate thread queries the driver, and is abandoned if the driver hangs.
 class GpuRelease {
  public:
   // How a wait ended.
   struct Result {
-    absl::Duration waited;    // zero = nothing was held
-    std::set<pid_t> holders;  // that hold memory still, at the limit
-    std::string error;        // the driver could not be asked; "" = it could
+    absl::Duration waited;    // zero = no memory was held
+    std::set<pid_t> holders;  // processes that still hold memory at the limit
+    std::string error;        // why the driver couldn't be queried; "" = it could
   };
 
   // `limit` bounds each wait. Loads the library on its own thread.
@@ -34,11 +34,11 @@ class GpuRelease {
   GpuRelease(const GpuRelease&) = delete;
   GpuRelease& operator=(const GpuRelease&) = delete;
 
-  // A worker was started, whose memory the next wait is about.
+  // A worker was started. The next wait is for the memory of all started workers.
   void OnStarted(pid_t pid) { pids_.insert(pid); }
-  // All of them have ended but those that are kept, which may hold it. Calls `released` on the loop
-  // when none holds memory, or at the limit; at once and within the call where there is no driver.
-  // Not before the last wait is over.
+  // All started workers have ended, except `kept`, which may hold memory. Calls `released` on the
+  // loop when no other worker holds memory, or at the limit; within the call if there is no driver.
+  // Requires: the last wait is over.
   void Await(const std::set<pid_t>& kept, std::function<void(const Result&)> released);
 
  private:
@@ -53,7 +53,7 @@ class GpuRelease {
   std::thread thread_;
   std::unique_ptr<Timer> limit_timer_;
   uint64_t waits_ = 0;
-  std::function<void(const Result&)> released_;  // null = nobody waits
+  std::function<void(const Result&)> released_;  // null = no wait
 };
 
 }  // namespace ddprun::launcher

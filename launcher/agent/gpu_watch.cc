@@ -17,7 +17,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// So that each heartbeat, once a second, finds one that is due.
+// Shorter than the time between heartbeats (1 s), so that each finds a measurement due.
 constexpr absl::Duration kGpuLookInterval = absl::Milliseconds(500);
 // How long the destructor waits for the driver.
 constexpr absl::Duration kGpuLookEndLimit = absl::Milliseconds(100);
@@ -29,9 +29,9 @@ struct GpuWatch::Shared {
   std::condition_variable changed;
   bool wanted = false;
   bool over = false;
-  bool ended = false;  // the thread's last word
+  bool ended = false;  // set by the thread at its end
   std::vector<rendezvous::GpuUse> seen;
-  std::unique_ptr<GpuUsage> usage;  // the thread's, but for the beginning
+  std::unique_ptr<GpuUsage> usage;  // used only by the thread once it runs
 };
 
 GpuWatch::GpuWatch() {
@@ -85,7 +85,7 @@ std::vector<rendezvous::GpuUse> GpuWatch::Take(Instant now) {
   return seen;
 }
 
-// On the thread.
+// Runs on the thread.
 void GpuWatch::Look(const std::shared_ptr<Shared>& shared) {
   std::unique_lock lock(shared->mutex);
   for (;;) {
@@ -96,7 +96,7 @@ void GpuWatch::Look(const std::shared_ptr<Shared>& shared) {
     absl::StatusOr<std::vector<rendezvous::GpuUse>> seen = shared->usage->Look();
     lock.lock();
     // No driver, or no GPU: nvmlInit may try to load the driver each time.
-    // Why there is none is `ddprun doctor`'s subject.
+    // `ddprun doctor` reports why there is none.
     if (!seen.ok()) return;
     shared->seen = *std::move(seen);
   }

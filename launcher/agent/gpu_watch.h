@@ -12,16 +12,16 @@
 
 namespace ddprun::launcher {
 
-// How busy the node's GPUs are, for people who watch: looked at when a heartbeat goes, for the
-// next one to take it along. The looks have a thread of their own, for the driver may not answer
-// for seconds, or never: heartbeats go without them then, and the thread is left behind at the end.
-// Without the driver's library there is no thread and no look; without a driver, or a GPU that the
-// workers may use, the first look is the last.
+// How busy the node's GPUs are, for `ddprun status` and the page. Each heartbeat takes the last
+// measurement along and requests the next one. A separate thread measures, because the driver may
+// not answer for seconds, or never: heartbeats then go without figures, and the thread is abandoned
+// at the end. Without the driver's library there is no thread; without a driver, or a GPU that the
+// workers may use, the first measurement is the last.
 // Life: as its agent. Threads: the agent's loop.
 //
-// With the heartbeats, not when a user looks: that would be a call to each node for each look, and
-// nothing for Prometheus. NVML, because DCGM is a daemon with rights of its own and nvidia-smi a
-// process per look.
+// The figures travel with the heartbeats. If they were fetched when a user asks, each request would
+// cost a call to each node, and Prometheus would have none. NVML measures, because DCGM is a daemon
+// with rights of its own, and nvidia-smi would be a new process each time.
 class GpuWatch {
  public:
   GpuWatch();
@@ -29,8 +29,8 @@ class GpuWatch {
   GpuWatch(const GpuWatch&) = delete;
   GpuWatch& operator=(const GpuWatch&) = delete;
 
-  // What the last look has shown; none when it was taken already. Asks for the next one where that
-  // is due. Says it once when a GPU is lost to its driver. Doesn't block.
+  // The last measurement; empty if it was taken already. Requests the next one when that is due,
+  // and prints a line once when the driver has lost a GPU. Doesn't block.
   std::vector<rendezvous::GpuUse> Take(Instant now);
 
  private:
@@ -40,7 +40,7 @@ class GpuWatch {
   std::shared_ptr<Shared> shared_;  // null = there are no GPUs to look at
   std::thread thread_;
   Instant next_look_;
-  std::set<uint32_t> lost_;  // GPUs of which that was said
+  std::set<uint32_t> lost_;  // GPUs that were reported as lost
 };
 
 }  // namespace ddprun::launcher

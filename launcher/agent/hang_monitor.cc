@@ -15,11 +15,12 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr size_t kFactTextMax = 480;
-// What a hung worker's restart may wait for its stack.
+// How long the end of a hung worker may be delayed to read its stack.
 constexpr absl::Duration kNativeStackLimit = absl::Seconds(4);
-// What a worker says of itself four times a second. Who says nothing holds the interpreter's lock.
+// A witness reports four times a second. One that is older than this can't get the interpreter's
+// lock.
 constexpr absl::Duration kWitnessFresh = absl::Milliseconds(1500);
-// What may have been no hang is given so much more time from then on.
+// The factor by which the time-out grows once it has ended a worker, which may only have been slow.
 constexpr int kPatience = 2;
 
 bool IsStopped(char state) { return state == 'T' || state == 't'; }
@@ -41,8 +42,8 @@ std::string StateText(char state) {
   }
 }
 
-// Where tools for stacks are looked for: first beside the workers' own interpreter, where pip puts
-// py-spy also when the environment isn't activated.
+// The folders to search for stack tools: first that of the workers' interpreter, where pip installs
+// py-spy even if the environment isn't activated.
 std::string ToolPath(const LaunchPlan& plan) {
   const char* path = std::getenv("PATH");
   std::string usual = path == nullptr ? "" : path;
@@ -90,7 +91,7 @@ void HangMonitor::Begin(const rendezvous::Assignment& assignment, const std::set
       last.get(), kept);
   if (pages.ok()) {
     pages_ = *std::move(pages);
-    // Who was kept doesn't open its page again.
+    // A kept worker has its page open already.
     if (!pages_->watched() || !kept.empty()) detector_->OnOpened(Now());
   } else {
     pages_.reset();
@@ -169,13 +170,13 @@ HangMonitor::Summary HangMonitor::OnEmpty() {
 void HangMonitor::Arm() {
   asked_ = Instant::Infinite();
   if (detector_ == nullptr) return timer_->Disarm();
-  // A tool that reads a stack may stop the worker meanwhile: what a sample shows then is ours.
+  // A tool that reads a stack may stop the worker, so samples are suspended meanwhile.
   asked_ = clock_.Wake(stacks_.empty() ? std::min(detector_->NextLook(), detector_->NextSample())
                                        : detector_->NextLook());
   timer_->Arm(asked_);
 }
 
-// Workers are not silent while this agent, or all of the machine, stands still.
+// Time in which this agent, or the whole machine, stood still doesn't count as silence of workers.
 Instant HangMonitor::Now() { return clock_.Read(loop_->Now(), asked_); }
 
 TimeBook::Look HangMonitor::LookNow() const {
@@ -221,7 +222,8 @@ void HangMonitor::Sample() {
   detector_->OnVitals(Now(), vitals);
 }
 
-// Only of a suspect whose witness has found all its threads at locks: a look takes milliseconds.
+// Looks only at suspects whose witness has found all threads at locks, because it takes
+// milliseconds.
 bool HangMonitor::IsSealed(uint32_t local_rank) {
   const Witness& witness = detector_->witness(local_rank);
   if (pids_[local_rank] == 0 || !witness.at_locks || !detector_->suspect(local_rank)) {
@@ -275,7 +277,7 @@ std::string HangMonitor::WhereText(uint32_t local_rank, std::string* waits) cons
   return absl::StrJoin(parts, "; ");
 }
 
-// A suspicion ends nothing. It is reported once for each time that the worker stands.
+// Reports a suspicion, once until the worker makes progress. A suspicion ends nothing.
 void HangMonitor::Name(uint32_t local_rank, const std::string& evidence) {
   const Instant now = Now();
   LookAtPages(now);
@@ -292,7 +294,7 @@ void HangMonitor::Name(uint32_t local_rank, const std::string& evidence) {
   std::string fate = absl::StrCat("it is ended if this lasts ", limit, " (--hang_timeout)");
   if (plan_->on_hang == OnHang::kReport) fate = "it is left alone (--on_hang report)";
   const bool is_tied = absl::StrContains(evidence, rendezvous::kTiedEvidence);
-  // Perhaps all are stopped: somebody has paused the job.
+  // All workers may be stopped, because somebody has paused the job.
   if (is_tied && IsStopped(detector_->vital(local_rank).state)) {
     fate = absl::StrCat("kill -CONT ", pid);
   }
@@ -313,7 +315,7 @@ void HangMonitor::Name(uint32_t local_rank, const std::string& evidence) {
   Arm();
 }
 
-// A worker that was named and has made progress since.
+// Reports workers that were named and have made progress since.
 void HangMonitor::LookAtNamed(Instant now) {
   for (auto named = named_.begin(); named != named_.end();) {
     const auto& [local_rank, before] = *named;
@@ -332,8 +334,8 @@ void HangMonitor::LookAtNamed(Instant now) {
   }
 }
 
-// Where a stopped worker was stopped says nothing. Of others the stack is read first: the only time
-// when it can be.
+// Reads the worker's stack before it is killed. The stack of a stopped worker shows nothing, so
+// that worker is ended at once.
 void HangMonitor::EndWorker(uint32_t local_rank, const std::string& evidence) {
   WorkerVital vital = probe_.Look({pids_[local_rank]}).front();
   if (IsStopped(vital.state)) return Conclude(local_rank, evidence, vital, {});
@@ -349,7 +351,7 @@ void HangMonitor::EndWorker(uint32_t local_rank, const std::string& evidence) {
 void HangMonitor::Conclude(uint32_t local_rank, const std::string& evidence,
                            const WorkerVital& vital, const NativeStack::Result& native) {
   const Instant now = Now();
-  // What it marked since is the better evidence.
+  // Marks that came meanwhile are better evidence.
   LookAtPages(now);
   const bool stopped = IsStopped(vital.state);
   if (!stopped && !detector_->StillStands(local_rank)) return Arm();
@@ -385,7 +387,7 @@ void HangMonitor::Conclude(uint32_t local_rank, const std::string& evidence,
                                "; it is left alone (--on_hang report)",
                                end.traceback.empty() ? "" : "\n", end.traceback));
   }
-  // The user's own limit stays what it is.
+  // An explicit --hang_timeout doesn't grow.
   const bool by_time = detector_->silent(local_rank, now) >= detector_->end_after(local_rank);
   if (by_time && hangs_.hang_timeout == absl::ZeroDuration()) {
     hangs_.end_after = kPatience * detector_->end_after(local_rank);

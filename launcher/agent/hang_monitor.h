@@ -28,15 +28,15 @@
 
 namespace ddprun::launcher {
 
-// Watches this node's workers for hangs: gives the detector (launcher/core) the words of their
-// pages and samples of /proc when it wants them, and carries its findings on.
+// Watches this node's workers for hangs: feeds the detector (launcher/core) with the words of their
+// pages and samples of /proc when it wants them, and passes its findings to the supervisor.
 // Threads: the loop's.
 class HangMonitor {
  public:
   struct Hooks {
     // For the supervisor.
     std::function<void(ProgressFound)> found;
-    // A worker hangs: `end` has what was found, and is to be completed with what it left behind.
+    // A worker hangs: `end` has the evidence, and must be completed with the worker's files.
     std::function<void(rendezvous::Generation, WorkerEnd end)> end_worker;
     // For the event log.
     std::function<void(const std::string& event,
@@ -47,8 +47,8 @@ class HangMonitor {
   HangMonitor(EventLoop* loop, const LaunchPlan* plan, Hooks hooks);
   ~HangMonitor();
 
-  // Before the workers of a generation are spawned. Those of the local ranks `kept` go on with the
-  // page that they have, as if they had not marked yet.
+  // To be called before the workers of a generation are spawned. Workers of the local ranks `kept`
+  // keep their page, as if they hadn't marked in it.
   void Begin(const rendezvous::Assignment& assignment, const std::set<uint32_t>& kept);
   // DDPRUN_PROGRESS of a worker; "" = there is no page.
   std::string page_path(uint32_t local_rank) const;
@@ -61,20 +61,20 @@ class HangMonitor {
   absl::Duration step_time() const {
     return detector_ == nullptr ? absl::ZeroDuration() : detector_->step_time();
   }
-  // What the workers report of their training.
+  // What the workers report about their training.
   TrainingReport training() const {
     return pages_ == nullptr ? TrainingReport() : pages_->Training();
   }
-  // Adds what people who watch are told of the workers, if there are any. Requires: it is a
-  // Renewal.
+  // Adds what `ddprun status` and the page show of the workers, if there are any. Requires: the
+  // message is a Renewal.
   void FillIn(rendezvous::AgentMessage& renewal);
   void OnStarted(uint32_t local_rank, pid_t pid);
-  // False when this end was reported already, as that of a hung worker. `well`: with status 0.
+  // Returns false if this end was already reported as that of a hung worker. `well`: with status 0.
   bool OnEnded(uint32_t local_rank, bool well);
-  // A worker has done its work, and waits for others to end with it: it can't hang any more.
+  // A worker has done its work and waits for the others to end, so it can't hang any more.
   void OnFinished(uint32_t local_rank);
-  // The workers of the generation are told to end, or one has failed: their time is booked up to
-  // here. Only the first call counts.
+  // The workers of the generation are being ended, or one has failed: their time is accounted for
+  // up to here. Only the first call counts.
   void CloseBook();
   // How far the workers of a generation got, and how they spent it.
   struct Summary {
@@ -83,8 +83,8 @@ class HangMonitor {
   };
   // No process of the generation is left.
   Summary OnEmpty();
-  // Where a worker that runs stands, for people: "it waits for a lock; at train.py:9 in upload".
-  // `waits`: what it waits for alone, "" = not known. Costs a look at its threads.
+  // Where a running worker is, for people: "it waits for a lock; at train.py:9 in upload". `waits`:
+  // only what it waits for, "" = not known. Reads the state of its threads.
   std::string WhereText(uint32_t local_rank, std::string* waits) const;
 
   void Do(const LookAtWorkers& request);
@@ -119,15 +119,15 @@ class HangMonitor {
   std::unique_ptr<HangDetector> detector_;                   // null = no generation
   std::optional<TimeBook> book_;                             // null = no generation
   std::vector<pid_t> pids_;                                  // by local rank; 0 = doesn't run
-  std::set<uint32_t> ended_;                                 // told as hung
+  std::set<uint32_t> ended_;                                 // reported as hung
   std::map<uint32_t, std::unique_ptr<NativeStack>> stacks_;  // being read, by local rank
-  std::set<std::pair<uint32_t, uint64_t>> told_;  // reported only: local rank and progress
+  std::set<std::pair<uint32_t, uint64_t>> told_;  // only reported (--on_hang): rank and progress
   struct Named {
     uint64_t progress = 0;  // the detector's
-    Instant since;          // of which it has made none
+    Instant since;          // when that progress was made
     std::string why;
   };
-  std::map<uint32_t, ProcessWait> waits_;  // as last seen, of those that may be deadlocked
+  std::map<uint32_t, ProcessWait> waits_;  // as last seen, of workers that may be deadlocked
   std::map<uint32_t, Named> named_;        // suspicions that were reported, by local rank
   std::unique_ptr<Timer> timer_;
 };

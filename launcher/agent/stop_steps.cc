@@ -6,7 +6,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Between two looks: a million times what a store stays in a processor's buffer.
+// The time between two looks: a million times longer than a store stays in a processor's buffer.
 constexpr absl::Duration kSettle = absl::Milliseconds(10);
 
 }  // namespace
@@ -25,7 +25,7 @@ void StopSteps::Begin() {
 }
 
 void StopSteps::Do(const LookAtStopStep& request) {
-  // Between the two looks of a round too, whose answer is still owed.
+  // Doesn't touch timer_: the second look of a round may still be due.
   if (request.round == 0) return looked_(Look(request));
   timer_->Disarm();
   request_ = request;
@@ -53,14 +53,15 @@ StopStepLooked StopSteps::Look(const LookAtStopStep& request) const {
                        .all_stopped = committed_ > 0};
   const ProgressPages* pages = monitor_->pages();
   if (pages == nullptr) return found;
-  // What was prepared stays, also when the service that asked for it has died: the next one is to
-  // propose no step before that.
+  // A prepared step stays prepared even if the service that asked for it has died. The next service
+  // must not propose an earlier step, so `highest` is at least that.
   const uint64_t least = prepared_ > 0 ? prepared_ - 1 : 0;
   found.look = {.heeds = true, .below = true, .highest = least, .step_time = monitor_->step_time()};
   for (uint32_t i = 0; i < pages->count(); ++i) {
     if (!monitor_->runs(i)) continue;
     const StopAnswer answer = pages->Answer(i);
-    // The answer says that it waits at the step; without it, it may be past the question.
+    // A worker at the prepared step counts as below it only if it answers that it waits there.
+    // Without that answer it may have passed the step without reading it.
     const bool is_held = answer.step == prepared_ && answer.stands_at == answer.step;
     found.look.heeds = found.look.heeds && answer.heeds;
     found.look.highest = std::max(found.look.highest, answer.step);

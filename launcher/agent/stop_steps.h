@@ -11,16 +11,16 @@
 
 namespace ddprun::launcher {
 
-// Carries a stop step to this node's workers and back, through their pages (docs/PROGRESS.md, R14).
+// Exchanges stop steps with this node's workers through their pages (docs/PROGRESS.md, R14).
 //
-// A worker marks its step and then reads which step is prepared; we write that step and then read
-// the marks. So that not both miss the other, a processor must not keep a store back while it
-// loads. We can fence ours; a Python program can't, so marks count as "below" only when a second
-// look, kSettle after the first, finds them there too: no store stays in a buffer for so long.
-// Threads: the loop's.
+// A worker stores its mark and then loads the prepared step; we store that step and then load the
+// marks. If both sides loaded before their stores became visible, each would miss the other
+// (Dekker's problem). We fence our side; a Python program can't. So marks count as "below" only if
+// a second look, kSettle after the first, still finds them there: no store stays in a buffer for so
+// long. Threads: the loop's.
 class StopSteps {
  public:
-  // `monitor` has the pages and outlives this object; `looked` is for the supervisor.
+  // `monitor` has the pages and outlives this object; `looked` feeds the supervisor.
   StopSteps(EventLoop* loop, HangMonitor* monitor, std::function<void(StopStepLooked)> looked);
 
   // Before the workers of a generation are spawned.

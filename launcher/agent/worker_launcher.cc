@@ -35,7 +35,7 @@ std::optional<std::string> FromEnvironment(const std::string& name) {
   return value;
 }
 
-// The end of a file, at most `bytes`; "" when there is none.
+// The last `bytes` of a file at most; "" if there is none.
 std::string FileTail(const std::string& path, size_t bytes) {
   const Fd file(open(path.c_str(), O_RDONLY | O_CLOEXEC));
   struct stat facts {};
@@ -99,7 +99,7 @@ absl::Status WorkerLauncher::Start(KeeperClient* keeper, const rendezvous::Assig
   return absl::OkStatus();
 }
 
-// Which files have the output of these workers.
+// Adds the files with the output of these workers to the catalog.
 void WorkerLauncher::NotifyFiles(const rendezvous::Assignment& assignment) {
   if (catalog_ == nullptr) return;
   std::vector<LogFile> files;
@@ -166,7 +166,7 @@ void WorkerLauncher::BeginCollapsing(const rendezvous::Assignment& assignment) {
                        assignment](const std::vector<uint32_t>& local_ranks) {
     return ConsolePrefix(*plan, host, assignment, local_ranks);
   };
-  // What is left of the generation before goes out with its last stream.
+  // The last generation's lines are shown when its last stream ends.
   collapsed_stdout_ = std::make_shared<CollapsingConsole>(loop_, STDOUT_FILENO, prefix);
   collapsed_stderr_ = std::make_shared<CollapsingConsole>(loop_, STDERR_FILENO, prefix);
 }
@@ -247,14 +247,14 @@ absl::StatusOr<WorkerLauncher::Sink> WorkerLauncher::OpenSink(StreamSink sink,
       options.file_path.clear();
       options.copy_file.reset();
       break;
-    case StreamSink::kDiscard:  // read all the same: the report shows its end
+    case StreamSink::kDiscard:  // read, because the report shows its last lines
       options = LogStreamOptions{.tail = std::move(options.tail)};
       break;
   }
   return OpenStream(std::move(options));
 }
 
-// What is shown as it is. Where it can't pass through us the worker has our own descriptor.
+// A stream that is shown unchanged. If it can't be read by us, the worker inherits our descriptor.
 WorkerLauncher::Sink WorkerLauncher::OpenRelay(LogStreamOptions options) {
   absl::StatusOr<Sink> sink =
       OpenStream({.console_fd = one_console_ ? STDERR_FILENO : options.console_fd,
@@ -276,7 +276,7 @@ absl::StatusOr<WorkerLauncher::Sink> WorkerLauncher::OpenStream(LogStreamOptions
   const int key = next_stream_++;
   DDPRUN_ASSIGN_OR_RETURN(LogStream::Made made,
                           LogStream::Create(loop_, std::move(options), [this, key] {
-                            // Not from inside the stream that ends.
+                            // Posted, because it destroys the stream that calls.
                             loop_->Post([this, key] {
                               streams_.erase(key);
                               if (streams_.empty() && on_drained_) on_drained_();
@@ -296,8 +296,8 @@ void WorkerLauncher::Drain() {
 
 std::string WorkerLauncher::StderrTail(const Worker& worker) {
   if (!worker.stderr_path.empty()) return FileTail(worker.stderr_path, rendezvous::kTextBytesMax);
-  // Of both, because who dies says so last: else what stdout had before would be shown after it.
-  // The streams may have ended before their worker.
+  // Drains both streams, or earlier lines of stdout would be shown after the last words on
+  // stderr. The streams may have ended before their worker.
   for (const int key : {worker.stdout_stream, worker.stderr_stream}) {
     if (const auto stream = streams_.find(key); stream != streams_.end()) stream->second->Drain();
   }
@@ -324,7 +324,7 @@ WorkerEnd WorkerLauncher::Describe(const WorkerExit& exit) {
 
 void WorkerLauncher::ReadPreflight(WorkerEnd* end) {
   if (plan_->preflight_result.empty()) return;
-  // It was made for this job; one that can't be read has nothing to say.
+  // We made the file, so one that can't be read has no result.
   std::string why = ReadErrorFileBytes(plan_->preflight_result).value_or("");
   if (why.empty()) return;
   end->preflight = true;
@@ -342,7 +342,7 @@ void WorkerLauncher::ReadErrorFileOf(const Worker& worker, WorkerEnd* end) {
   }
 }
 
-// What the machine knows about the end, and where more stands.
+// Adds what the machine knows about the end, and the files with more.
 void WorkerLauncher::AddFacts(WorkerEnd* end) {
   const uint32_t rank = base_rank_ + end->local_rank;
   const std::string words = absl::StrCat(end->message, "\n", end->stderr_tail);
@@ -367,7 +367,7 @@ void WorkerLauncher::AddFacts(WorkerEnd* end) {
   if (!why_no_tail.empty()) end->facts.push_back(absl::StrCat("stderr: not kept: ", why_no_tail));
 }
 
-// The files in which a person reads on: NCCL's flight recorder's, and those of its output.
+// Adds the files that a person reads next: the NCCL flight recorder's, and those with the output.
 void WorkerLauncher::AddFiles(WorkerEnd* end) {
   const std::string dump =
       CollectFlightRecorderDump(FlightRecorderPrefixes(FromEnvironment),

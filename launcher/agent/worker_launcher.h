@@ -25,59 +25,58 @@
 namespace ddprun::launcher {
 
 // Starts the workers of a generation with their environment and their output streams, and collects
-// what they leave behind when they end: the error file and the last lines of stderr.
+// their error files and last lines of stderr when they end.
 //
-// For these, stderr passes through us also where it is shown as it is (decision 63): byte by byte,
-// over a terminal where ours is one. So does stdout where both are one file, so that what a worker
-// writes to them stays in order.
+// To have those lines, stderr passes through us even if it is shown unchanged (decision 63): byte
+// by byte, through a terminal if ours is one. If stdout and stderr are the same file, stdout passes
+// through us, too, so that a worker's writes to them stay in order.
 //
 // Files are where docs/LOGS.md says; with --log_dir /dev/null there are none.
 // Threads: the loop's.
 class WorkerLauncher {
  public:
-  // `folders` stays the caller's. `hostname`: of this node, as the service is told it.
+  // `folders` stays the caller's. `hostname`: of this node, as the service knows it.
   WorkerLauncher(EventLoop* loop, const LaunchPlan* plan, LogFolders* folders, std::string hostname,
                  std::string agent_socket);
   ~WorkerLauncher();
 
-  // Spawns all workers through the keeper, but for those of the local ranks `kept`, which go on as
-  // they are: with their streams, log files and error files. Errors: a directory, file or pipe
-  // can't be made, or the keeper is gone; the text names it. What was spawned before stays to be
-  // swept.
+  // Spawns the workers through the keeper, except the local ranks `kept`, which go on with their
+  // streams, log files and error files. Errors: a directory, file or pipe can't be made, or the
+  // keeper is gone; the text names it. Workers that were spawned before the error must be swept.
   absl::Status Start(KeeperClient* keeper, const rendezvous::Assignment& assignment,
                      const std::set<uint32_t>& kept);
   // The local rank at which the last Start() failed; 0 = before the first one.
   uint32_t unstarted() const { return unstarted_; }
 
-  // The end of a worker with all that is known about it.
+  // The end of a worker, with its files and facts.
   WorkerEnd Describe(const WorkerExit& exit);
-  // Adds what a hung worker has left behind so far.
+  // The same for a hung worker that still runs.
   WorkerEnd DescribeHung(WorkerEnd end);
   WorkerEnd DescribeStartFailure(uint32_t local_rank, const absl::Status& error);
 
-  // Where the files with the workers' output are told; set before the first start. Null: nowhere.
+  // Gets the names of the files with the workers' output; set before the first start. May be null.
   void set_log_catalog(std::shared_ptr<LogCatalog> catalog) { catalog_ = std::move(catalog); }
 
-  // For workers to come: the watchdog's FIFO, and where they wait for each other at their end; "" =
-  // there is none.
+  // For workers that start from now on: the watchdog's FIFO, and the socket at which they wait for
+  // each other at their end; "" = none.
   void set_side_channels(std::string timer_file, std::string finish_barrier) {
     timer_file_ = std::move(timer_file);
     finish_barrier_ = std::move(finish_barrier);
   }
 
-  // Gives the path of a worker's page of progress; "" = there is none.
+  // Returns the path of a worker's progress page; "" = none.
   void set_progress_page(std::function<std::string(uint32_t local_rank)> page) {
     progress_page_ = std::move(page);
   }
 
-  // Completes what each worker is started with; none = it is complete.
+  // Completes the request of each worker; may be null.
   void set_prepare(std::function<void(SpawnRequest*)> prepare) { prepare_ = std::move(prepare); }
 
-  // Shows what is there of it right now.
+  // Reads and shows the output that is available now.
   void Drain();
   // All output of all generations has reached its files and the console.
   bool Drained() const { return streams_.empty(); }
-  // Called on the loop each time that becomes true.
+  // Called on the loop each time Drained() becomes true.
   void set_on_drained(std::function<void()> on_drained) { on_drained_ = std::move(on_drained); }
   // The console may have another size.
   void OnConsoleResized();
@@ -93,12 +92,12 @@ class WorkerLauncher {
     std::string why_no_tail;           // "" = stderr is kept
     std::vector<LogFile> log_files;    // as the catalog has them
   };
-  // What a worker gets for one of its output streams.
+  // The destination of one output stream of a worker.
   struct Sink {
-    Fd worker_end;         // invalid = ours
-    int stream = 0;        // key of the stream that reads its other end; 0 = none
-    Fd rest;               // one of SpawnRequest.rests
-    std::string why_ours;  // why it could not be passed on
+    Fd worker_end;         // invalid = the worker inherits ours
+    int stream = 0;        // key of the stream that reads the other end; 0 = none
+    Fd rest;               // for SpawnRequest::rests
+    std::string why_ours;  // why the stream can't pass through us
   };
 
   absl::Status BeginAttempt(const rendezvous::Assignment& assignment);
@@ -123,13 +122,13 @@ class WorkerLauncher {
   const std::string hostname_;
   std::string agent_socket_;
   const bool one_console_;  // stdout and stderr are the same file
-  const int terminal_;      // stderr, if that is one; -1 = it isn't
+  const int terminal_;      // stderr if it is a terminal; else -1
   std::shared_ptr<LogCatalog> catalog_;
   std::string timer_file_;
   std::string finish_barrier_;
   std::function<std::string(uint32_t local_rank)> progress_page_;
   std::function<void(SpawnRequest*)> prepare_;
-  bool told_folder_ = false;    // the user: a temporary one isn't found by itself
+  bool told_folder_ = false;    // the user was notified of the temporary log folder
   std::string attempt_folder_;  // of the newest generation
   std::shared_ptr<FileAppender> filtered_stdout_;  // null = no --duplicate_stdout_filters
   std::shared_ptr<FileAppender> filtered_stderr_;
@@ -138,7 +137,7 @@ class WorkerLauncher {
   std::vector<Worker> workers_;  // of the newest generation, by local rank
   uint32_t base_rank_ = 0;       // of that generation
   uint32_t unstarted_ = 0;
-  absl::Time began_;  // when its workers were started
+  absl::Time began_;  // when the newest generation's workers were started
   DeathProbe probe_;
   int next_stream_ = 1;
   std::map<int, std::unique_ptr<LogStream>> streams_;  // until their end of file

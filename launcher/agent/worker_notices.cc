@@ -13,9 +13,9 @@
 namespace ddprun::launcher {
 namespace {
 
-// Of ranks named in one line; each with where it stands, which is a look at its threads.
+// Most ranks named in one line: for each one the state of its threads is read.
 constexpr size_t kNamedMax = 4;
-// From a client of the store up to its worker: a shell, a wrapper, a program.
+// Most ancestors between a client of the store and its worker: a shell, a wrapper, a program.
 constexpr int kAncestorsMax = 16;
 
 }  // namespace

@@ -18,13 +18,13 @@
 
 namespace ddprun::launcher {
 
-// Lines about workers of which nothing else is heard: one that doesn't come to the workers' store,
-// and one that doesn't end. They end nothing.
+// Prints lines about workers that cause no other event: one that doesn't connect to the workers'
+// store, and one that doesn't end. The lines have no effect.
 // Threads: the loop's.
 class WorkerNotices {
  public:
   struct Hooks {
-    // Where a worker that runs stands, as HangMonitor::WhereText; "" = not known.
+    // Where a running worker is, as HangMonitor::WhereText; "" = not known.
     std::function<std::string(uint32_t local_rank)> where;
     // For the event log.
     std::function<void(const std::string& event,
@@ -34,15 +34,15 @@ class WorkerNotices {
 
   WorkerNotices(EventLoop* loop, const LaunchPlan* plan, Hooks hooks);
 
-  // Before the workers of a generation are spawned.
+  // To be called before the workers of a generation are spawned.
   void Begin(const rendezvous::Assignment& assignment);
   void OnStarted(uint32_t local_rank, pid_t pid);
   void OnEnded(uint32_t local_rank, bool well);
   // The workers are being stopped, or all have ended.
   void Stop();
-  // A connection to the workers' store, which is on this node.
+  // A client has connected to the workers' store, which is on this node.
   void OnStoreClient(const StoreClient& client);
-  // All workers of some other node ended with 0 a while ago (`evidence`), and none of these has.
+  // All workers of another node ended with 0 a while ago (`evidence`), and none of this node has.
   void OnOthersEnded(const std::string& evidence);
 
  private:
@@ -55,7 +55,7 @@ class WorkerNotices {
   const LaunchPlan* plan_;
   Hooks hooks_;
   rendezvous::Assignment assignment_;
-  std::vector<pid_t> pids_;  // by local rank; 0 = doesn't run. Empty = nothing is to be said
+  std::vector<pid_t> pids_;  // by local rank; 0 = doesn't run. Empty = print nothing
   StoreRoll roll_;
   Laggards laggards_;
   Timer timer_;

@@ -8,16 +8,17 @@
 
 namespace ddprun::launcher {
 
-// What is in the files of a TlsFiles.
+// The contents of the files of a TlsFiles.
 struct TlsTexts {
   std::string ca;
   std::string certificate;
   std::string key;
 };
 
-// Whether a node can show itself with these: PEM, the key is the certificate's, which is valid at
-// this time, signed by the CA, for both sides of a connection, and names kTlsName.
-// Errors: FAILED_PRECONDITION — the text names the file, and what to do. Threads: any.
+// Checks that a node can authenticate itself with these files: they are PEM, the key belongs to the
+// certificate, and the certificate is valid now, signed by the CA, usable on both sides of a
+// connection, and for kTlsName. Errors: FAILED_PRECONDITION — the text names the file, and what to
+// do. Threads: any.
 absl::Status CheckCertificates(const TlsFiles& names, const TlsTexts& texts);
 
 }  // namespace ddprun::launcher

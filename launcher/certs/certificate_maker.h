@@ -15,13 +15,13 @@ struct KeyPair {
   std::string expires;  // for people
 };
 
-// A CA of its own, for ten years, or `days` where that is longer.
+// Makes a self-signed CA, valid for ten years, or for `days` if that is longer.
 // Errors: INTERNAL — OpenSSL can't; the text has its reason. Threads: any.
 absl::StatusOr<KeyPair> MakeCa(uint32_t days);
 
-// What the nodes of a cluster show: it names kTlsName, for both sides of a connection, from an hour
-// ago on, as clocks differ.
-// Errors: as above; INVALID_ARGUMENT — `ca` has no key of its own in PEM form.
+// Makes the certificate of a cluster's nodes: for kTlsName, usable on both sides of a connection,
+// valid from an hour ago on, because clocks differ. Errors: as above; INVALID_ARGUMENT — `ca` has
+// no key of its own in PEM form.
 absl::StatusOr<KeyPair> MakeNode(const KeyPair& ca, uint32_t days);
 
 }  // namespace ddprun::launcher

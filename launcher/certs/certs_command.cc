@@ -52,7 +52,7 @@ std::string CaCrt(const CertsOptions& options) { return absl::StrCat(options.dir
 std::string NodeKey(const CertsOptions& options) { return absl::StrCat(options.dir, "/node.key"); }
 std::string NodeCrt(const CertsOptions& options) { return absl::StrCat(options.dir, "/node.crt"); }
 
-// In place of what is there, at one moment.
+// Replaces the file atomically.
 absl::Status Write(const std::string& path, mode_t mode, const std::string& text) {
   const std::string beside = absl::StrCat(path, ".new");
   unlink(beside.c_str());
@@ -154,7 +154,7 @@ absl::StatusOr<std::string> MakeCerts(const CertsOptions& options) {
   return absl::StrCat("made ca.crt, ca.key, node.crt and node.key in ", dir,
                       "; node.crt is valid until ", node->expires, ". Next:\n",
                       "  1. copy ca.crt, node.crt and node.key (not ca.key) to a folder of every "
-                      "node, and of who runs ddprun status\n",
+                      "node, and of each machine that runs ddprun status\n",
                       "  2. start every node with --tls_dir FOLDER, or DDPRUN_TLS_DIR=FOLDER\n",
                       "  3. before it expires: ddprun certs --renew ", options.dir,
                       ", and copy node.crt and node.key again");

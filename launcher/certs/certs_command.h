@@ -14,16 +14,16 @@ namespace ddprun::launcher {
 struct CertsOptions {
   std::string dir;
   uint32_t days = 365;  // how long the nodes' certificate is valid
-  bool renew = false;   // a new one of the CA that is there
+  bool renew = false;   // make a new certificate of the existing CA
 };
 
 // `arguments` come after the command's own name. Errors: usage (errors.h).
 absl::StatusOr<OptionsOrHelp<CertsOptions>> ParseCertsOptions(
     const std::vector<std::string>& arguments);
 
-// Makes the files, keys for their owner only. Returns: what to tell the user.
-// Errors: plan: a file is there already, or missing for --renew; else of the file that can't be
-// written.
+// Makes the files; keys are readable by their owner only. Returns: a text for the user.
+// Errors: plan — a file exists already, or is missing for --renew; else errno of the file that
+// can't be written.
 absl::StatusOr<std::string> MakeCerts(const CertsOptions& options);
 
 }  // namespace ddprun::launcher

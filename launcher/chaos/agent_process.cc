@@ -22,7 +22,7 @@ namespace {
   if (getppid() != parent) _exit(127);  // it died before the call
   for (int number = 1; number < NSIG; ++number) {
     struct sigaction action {};
-    // What is ignored stays so (nohup); handlers are ours and must not run here.
+    // An ignored signal stays ignored (nohup); our handlers must not run in the child.
     if (sigaction(number, nullptr, &action) == 0 && action.sa_handler != SIG_IGN) {
       signal(number, SIG_DFL);
     }
@@ -50,7 +50,7 @@ absl::StatusOr<std::unique_ptr<AgentProcess>> AgentProcess::Start(
   sigprocmask(SIG_SETMASK, &before, nullptr);
   if (pid < 0) return ErrnoStatus(error, "fork of the agent");
   std::unique_ptr<AgentProcess> agent(new AgentProcess());
-  // Nobody but us reaps it, so the pid can't have been reused.
+  // Only we reap the child, so the pid can't have been reused.
   DDPRUN_ASSIGN_OR_RETURN(agent->process_, ProcessHandle::Open(pid));
   agent->on_end_ = std::move(on_end);
   AgentProcess* self = agent.get();

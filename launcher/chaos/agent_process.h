@@ -12,22 +12,22 @@
 
 namespace ddprun::launcher {
 
-// The agent under test: this very program with the words of an ordinary run, as a child.
+// The agent under test: this program with the arguments of an ordinary run, as a child.
 //
-// It has a process group of its own: a signal that a terminal or a scheduler sends to the whole
-// group would else reach it twice, from there and from us who pass it on, and a second one means
-// "at once". When we die, however, the kernel kills it, and its keeper ends its workers.
+// The agent has a process group of its own: a signal that a terminal or a scheduler sends to our
+// group would otherwise reach it twice, because we pass signals on, and a second signal kills the
+// workers at once. When we die, the kernel kills the agent, and its keeper ends the workers.
 // Threads: the loop's.
 class AgentProcess {
  public:
   // `on_end`: its exit status, or minus the signal that killed it.
-  // Errors: of fork(2), pidfd_open(2). That exec fails shows as exit status 127.
+  // Errors: of fork(2), pidfd_open(2). A failed exec is reported as exit status 127.
   static absl::StatusOr<std::unique_ptr<AgentProcess>> Start(EventLoop* loop,
                                                              const std::vector<std::string>& words,
                                                              std::function<void(int)> on_end);
 
   pid_t pid() const { return process_.pid(); }
-  // Errors: NOT_FOUND — it has ended.
+  // Errors: NOT_FOUND — the agent has ended.
   absl::Status Signal(int number) const { return process_.Signal(number); }
 
  private:

@@ -29,7 +29,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// The folder of an event log that nobody has asked for; gone with this object.
+// The temporary folder of an event log, if the user gave none; removed with this object.
 class TemporaryFolder {
  public:
   TemporaryFolder() = default;

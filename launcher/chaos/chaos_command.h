@@ -17,13 +17,13 @@ struct ChaosOptions {
   std::string plan_file;
   ChaosPlan plan;
   std::string report_file;             // --chaos_report: path of the report as JSON; "" = none
-  bool check = false;                  // --check: nothing is run
-  std::vector<std::string> from_logs;  // --from_logs: work the report out of these; nothing is run
-  std::vector<std::string> job;        // the words after the plan: of an ordinary ddprun
-  LaunchPlan launch;                   // what they come to; only with a job
+  bool check = false;                  // --check: run nothing
+  std::vector<std::string> from_logs;  // --from_logs: make the report from these; run nothing
+  std::vector<std::string> job;        // the arguments after the plan: those of an ordinary ddprun
+  LaunchPlan launch;                   // their plan; only with a job
 };
 
-// Reads `ddprun chaos`'s own options and the plan; what comes after the plan is not looked at.
+// Reads `ddprun chaos`'s own options and the plan, but not the arguments after the plan.
 // Params: arguments — after the command's own name.
 // Errors: usage and plan errors (errors.h), mistakes of the plan with file and line.
 absl::StatusOr<OptionsOrHelp<ChaosOptions>> ParseChaosOptions(

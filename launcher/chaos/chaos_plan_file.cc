@@ -312,7 +312,7 @@ absl::StatusOr<ChaosPlan> ReadChaosPlan(const std::string& file, const std::stri
   if (const YamlNode* expect = map.Get("expect"); expect != nullptr) {
     DDPRUN_ASSIGN_OR_RETURN(plan.expect, ReadExpectations(file, *expect));
   }
-  // No faults at all is what a run to compare with has: "faults: []".
+  // A run for comparison has no faults: "faults: []".
   const YamlNode* faults = map.Get("faults");
   if (faults == nullptr) return map.WrongAt(document->line, "the plan has no key faults");
   if (faults->kind != YamlNode::Kind::kList) {

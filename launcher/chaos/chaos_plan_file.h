@@ -10,13 +10,13 @@
 namespace ddprun::launcher {
 
 inline constexpr size_t kFaultsMax = 100;
-// A network that is cut for longer is no experiment but an outage.
+// The longest network fault: a longer one is an outage, not an experiment.
 inline constexpr absl::Duration kNetworkFaultMax = absl::Minutes(10);
 
 // Reads the text of a plan for `ddprun chaos` (docs/CHAOS.md) and checks all of it.
 // Params: file — its name, for errors.
 // Errors: usage — "<file>:<line>: what is wrong, and what to give instead"; unknown keys name the
-// nearest one. Never throws; any bytes are fine. Pure; threads: any.
+// nearest one. Never throws; accepts any bytes. Pure; threads: any.
 absl::StatusOr<ChaosPlan> ReadChaosPlan(const std::string& file, const std::string& text);
 
 }  // namespace ddprun::launcher

@@ -24,7 +24,7 @@ namespace {
 // How late a fault comes that waits for a mark.
 constexpr absl::Duration kTriggerLook = absl::Milliseconds(10);
 
-// What the costs are worked out from; the rest of a month's log need not be kept.
+// The events from which costs are computed. Others aren't kept, because a log may cover months.
 constexpr const char* kKept[] = {
     "assignment",  "fault",          "fault_over",       "group_empty",       "hang_suspect",
     "marked",      "node_lost",      "reached",          "round_closed",      "round_closing",
@@ -42,7 +42,7 @@ std::string HostName() {
   return name.data();
 }
 
-// Of this boot: monotonic times of two lines can be compared when it is the same.
+// The id of this boot. Monotonic times of two lines can be compared if their boot ids are equal.
 std::string BootId() {
   std::ifstream file("/proc/sys/kernel/random/boot_id");
   std::string text;
@@ -55,7 +55,7 @@ bool IsIgnored(int number) {
   return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-// Steps that are counted for a program begin anew in each generation: none of them is lost.
+// Steps that are counted for a program start at 0 in each generation, so none counts as lost.
 bool SaysStep(ProgressPhase phase) {
   return phase != ProgressPhase::kNone && phase != ProgressPhase::kCounted;
 }
@@ -89,7 +89,7 @@ absl::Status ChaosRunner::Start() {
 }
 
 absl::Status ChaosRunner::StartAgent() {
-  // In front, where no word of the job is, and whatever a variable or a file says.
+  // In front of the job's arguments, and on the command line, which wins over variables and files.
   std::vector<std::string> words = {"--event_log", log_path_};
   words.insert(words.end(), run_->job.begin(), run_->job.end());
   DDPRUN_ASSIGN_OR_RETURN(agent_,
@@ -98,7 +98,7 @@ absl::Status ChaosRunner::StartAgent() {
   return absl::OkStatus();
 }
 
-// ------------------------------------------------------------- what the log tells
+// ------------------------------------------------------------- the event log
 
 void ChaosRunner::OnLines() {
   for (TimelineLine& line : reader_->Take()) {
@@ -182,7 +182,7 @@ void ChaosRunner::NoteReached() {
              {{"generation", marks_generation_}, {"step", highest}, {"node", node_id_}});
 }
 
-// ------------------------------------------------------------- what the pages tell
+// ------------------------------------------------------------- the progress pages
 
 void ChaosRunner::NoteMarks() {
   if (marks_ == nullptr || reached_) return;

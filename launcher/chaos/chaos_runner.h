@@ -25,16 +25,15 @@
 
 namespace ddprun::launcher {
 
-// The shell of `ddprun chaos` on one node: keeps the agent under test, follows the event log, looks
-// at the pages of progress, carries out what the schedule says, and writes what it has done into
-// the same log.
+// The shell of `ddprun chaos` on one node: runs the agent under test, follows the event log, reads
+// the progress pages, injects the faults of the schedule, and records them in the same log.
 // Threads: the loop's.
 //
-// A parent of the unchanged agent: what is tested is what runs in production, and a killed agent
-// doesn't take the injector with it. A hidden option of the agent would test another program; a
-// message that asks for faults would let its sender end jobs. Nodes agree on a victim without a
-// message, because it follows from plan, seed and ranks. A program apart from ddprun would need the
-// parsing of launches (plan, config, schedulers) twice.
+// The injector is the parent of the unchanged agent. So the program under test is the one that runs
+// in production, and the injector survives when the agent is killed. A hidden option of the agent
+// would test another program, and a message that requests faults would let its sender end jobs. The
+// nodes agree on a victim without a message, because the victim follows from plan, seed and ranks.
+// A program apart from ddprun would need the parsing of launches (plan, config, schedulers) twice.
 class ChaosRunner {
  public:
   // Params: event_log — path that the agent writes to.
@@ -107,7 +106,7 @@ class ChaosRunner {
   uint64_t next_timer_ = 0;
   std::map<uint64_t, std::unique_ptr<NetworkFault>> networks_;
   std::optional<Injection> killed_by_;  // the agent is dead, or about to be, by the plan
-  bool ending_ = false;                 // somebody wants the job to end: no more faults
+  bool ending_ = false;                 // the job is to end: no more faults
   int status_ = 0;
 };
 

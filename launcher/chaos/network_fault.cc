@@ -24,7 +24,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Where Debian has it; PATH of an ordinary user doesn't.
+// The places of nft in Debian, which an ordinary user's PATH doesn't have.
 constexpr const char* kNftPlaces[] = {"/usr/sbin/nft", "/sbin/nft", "/usr/bin/nft",
                                       "/usr/local/sbin/nft"};
 

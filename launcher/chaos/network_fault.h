@@ -21,15 +21,14 @@ std::string NetworkRules(const std::string& table, const FaultPlan& fault);
 // Errors: FAILED_PRECONDITION with what is missing.
 absl::Status CheckNetworkFaults();
 
-// Drops packets of this machine for a time. A process of its own takes the rules away again when
-// the time is over, when this object goes, and when ddprun dies, however.
-// Threads: the loop's.
+// Drops packets of this machine for a time. A separate process removes the rules when the time is
+// over, when this object is destroyed, and when ddprun dies for any reason. Threads: the loop's.
 //
-// Not tc netem: an interface has one queue discipline, which may be the machine's own.
+// tc netem isn't used: an interface has one queue discipline, which may be the machine's own.
 class NetworkFault {
  public:
   // Requires: fault.lasts is finite. `on_over`: the rules are gone.
-  // Errors: of fork(2) and nft(8), with what it said.
+  // Errors: of fork(2) and nft(8), with nft's message.
   static absl::StatusOr<std::unique_ptr<NetworkFault>> Begin(EventLoop* loop,
                                                              const FaultPlan& fault,
                                                              std::function<void()> on_over);
@@ -43,8 +42,8 @@ class NetworkFault {
   void OnHealed();
 
   pid_t healer_ = 0;
-  Fd life_;   // its end of file heals at once
-  Fd pidfd_;  // of the healer
+  Fd life_;   // closing it makes the other process remove the rules at once
+  Fd pidfd_;  // of that process
   std::function<void()> on_over_;
   std::unique_ptr<FdWatch> watch_;
 };

@@ -15,7 +15,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// No line of ours is longer; what is may be another file.
+// Lines of an event log are shorter; a longer one is from another file.
 constexpr size_t kTimelineLineMax = size_t{1} << 20;
 constexpr double kTimelineSecondsMax = 9e9;  // of int64 nanoseconds
 

@@ -19,10 +19,10 @@ namespace ddprun::launcher {
 enum class LineClock { kMonotonic, kWall };
 
 // One line of an event log (base/event_log.h). Numbers and booleans become texts.
-// nullopt: it is none; any bytes are fine. Threads: any.
+// nullopt = not such a line; accepts any bytes. Threads: any.
 std::optional<TimelineLine> ParseTimelineLine(absl::string_view text, LineClock clock);
 
-// Reads what is appended to an event log, as it comes.
+// Reads lines as they are appended to an event log.
 // Threads: the loop's.
 class TimelineReader {
  public:

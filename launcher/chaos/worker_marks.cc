@@ -19,7 +19,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// What a mark is seen late by, where it matters when it came.
+// How late a mark may be noticed while its time matters.
 constexpr absl::Duration kMarkLook = absl::Milliseconds(2);
 constexpr absl::Duration kStartLook = absl::Milliseconds(10);
 constexpr absl::Duration kStartTime = absl::Seconds(1);
@@ -84,7 +84,7 @@ void WorkerMarks::Map(Page* page) {
       facts.st_size < static_cast<off_t>(kProgressPageBytes)) {
     return;
   }
-  // Another file than the agent's could shrink under our loads.
+  // A file that isn't the agent's could shrink, and our loads would fault.
   const int seals = fcntl(file.get(), F_GET_SEALS);
   if (seals < 0 || (seals & F_SEAL_SHRINK) == 0) return;
   void* memory = mmap(nullptr, kProgressPageBytes, PROT_READ, MAP_SHARED, file.get(), 0);

@@ -14,10 +14,9 @@
 
 namespace ddprun::launcher {
 
-// Reads the pages of progress (docs/PROGRESS.md) of one node's workers of one generation, as a
-// stranger to their agent: it finds them by the workers' own DDPRUN_PROGRESS, and what it has
-// mapped outlives agent and workers.
-// Threads: the loop's.
+// Reads the progress pages (docs/PROGRESS.md) of one node's workers of one generation, without help
+// of their agent: the pages are found by the workers' DDPRUN_PROGRESS, and the mappings outlive
+// agent and workers. Threads: the loop's.
 class WorkerMarks {
  public:
   // `on_opened`: a worker has opened its page, so that marks may come from now on.
@@ -29,9 +28,9 @@ class WorkerMarks {
   void OnStarted(uint32_t local_rank, pid_t pid);
   // The words by local rank, one load each; 0 = never marked.
   std::vector<uint64_t> Words();
-  // When Words() should be called next to find a mark soon after it is made, as long as there is
-  // none: often after a worker has opened its page, seldom in the first second after its start
-  // (what opened its page before we watched it is found then), else never.
+  // When Words() should be called next to find the first mark soon after it is made: often after a
+  // worker has opened its page, seldom in the first second after its start (a page may have been
+  // opened before we watched it), else never.
   Instant NextLook(Instant now) const;
   bool opened() const { return opened_; }
 

@@ -7,7 +7,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Of an installation, and of a build folder; both beside bin.
+// The paths in an installation and in a build folder, both beside bin.
 constexpr const char* kBash[] = {"share/bash-completion/completions/ddprun", "manual/ddprun.bash"};
 constexpr const char* kZsh[] = {"share/zsh/site-functions/_ddprun", "manual/_ddprun"};
 

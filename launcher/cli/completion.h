@@ -9,7 +9,7 @@
 
 namespace ddprun::launcher {
 
-// What --print-completion prints: the completion script that was installed with this program
+// The output of --print-completion: the completion script that was installed with this program
 // (cmake/manual.py writes it).
 // Params: shell: bash or zsh.
 // Errors: a usage error for another word; a plan error if the script isn't beside the program.

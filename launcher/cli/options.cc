@@ -50,7 +50,7 @@ std::string LaunchIntroduction();
 std::vector<std::string> CommandNames();
 
 ExitNow Fail(const absl::Status& error) {
-  // One line, whatever bytes the user's words had.
+  // One line, even if an argument has newlines.
   const std::string text =
       absl::StrReplaceAll(Printable(error.message()), {{"\n", " "}, {"\t", " "}});
   return {.status = ExitStatusOf(error),
@@ -65,7 +65,7 @@ CommandLine Finish(absl::StatusOr<OptionsOrHelp<Options>> parsed) {
   return {.command = std::move(parsed->options)};
 }
 
-// What Slurm says of a launch, else what Kubernetes does.
+// Fills in options from Slurm, or else from Kubernetes.
 absl::StatusOr<SlurmShare> ApplySchedulers(const EnvironmentLookup& environment, const Host& host,
                                            LaunchArguments* launch,
                                            std::vector<std::string>* warnings) {
@@ -150,7 +150,7 @@ void NoteTakenScript(const std::vector<std::string>& words, ExitNow* exit) {
   exit->text = absl::StrCat("ddprun: error: the script to run is missing: ", taken, "\n");
 }
 
-// Of options that only a launcher has, and that the script gets.
+// Warns of launcher options after the script's name, because the script gets them.
 void WarnOfLateOptions(const std::vector<std::string>& words, std::vector<std::string>* warnings) {
   constexpr absl::string_view kLaunchers[] = {
       "--master-addr",    "--master-port",  "--max-restarts",  "--nnodes",  "--node-rank",
@@ -209,7 +209,7 @@ CommandLine ParseTest(const std::vector<std::string>& arguments,
   absl::StatusOr<ParsedArguments> parsed = ReadLaunchWords(arguments, environment, host, &words);
   if (!parsed.ok()) return {.command = Fail(parsed.status())};
   if (parsed->help) return {.command = ExitNow{.text = words.options.Help()}};
-  // The line of the real run, its script included, is taken as it is; but a number is no script.
+  // The real run's arguments are accepted, its script included, but a number isn't a script.
   uint64_t number = 0;
   if (!parsed->positionals.empty() && absl::SimpleAtoi(parsed->positionals.front(), &number)) {
     return {.command = Fail(UsageError(absl::StrCat(
@@ -232,7 +232,7 @@ std::vector<std::string> ForStep(std::vector<std::string> words,
   return words;
 }
 
-// Of `ddprun env` or `ddprun doctor`, on this machine or as the workers of a job.
+// Completes `ddprun env` or `ddprun doctor`, on this machine or as the workers of a job.
 template <typename Options>
 CommandLine FinishMachine(absl::StatusOr<OptionsOrHelp<Options>> parsed,
                           const EnvironmentLookup& environment, const Host& host) {
@@ -296,7 +296,7 @@ CommandLine ParseConvert(const std::vector<std::string>& arguments, const Host& 
 
 using Words = std::vector<std::string>;
 
-// What begins with another word than one of these is a run.
+// A command. A command line with another first word is a run.
 struct Command {
   absl::string_view name;
   // Params: what follows the name.
@@ -446,7 +446,7 @@ All options: ddprun --help-all. One option or a group: ddprun help max_restarts,
 ddprun help restarts. A script that is called like a command: ddprun ./status.)");
 }
 
-// Of one command, option or group of options; without a topic where to begin.
+// The help on one command, option or group of options; without a topic, the introduction.
 CommandLine ParseHelp(const Words& words, const EnvironmentLookup& environment, const Host& host) {
   const std::string topic = words.empty() ? "--help" : words.front();
   if (words.size() > 1) {

@@ -21,15 +21,16 @@
 
 namespace ddprun::launcher {
 
-// Nothing is to be run: print the text and exit. Help and version go to stdout with status 0; an
-// error is one line, "ddprun: error: …", on stderr with status 2 (usage) or 1 (it can't be done).
+// Print the text and exit without a run. Help and version go to stdout with status 0; an error is
+// one line, "ddprun: error: …", on stderr with status 2 (usage) or 1 (not possible).
 struct ExitNow {
   int status = 0;
   std::string text;  // ends with a newline
   bool to_stderr = false;
 };
 
-// This task of a Slurm step leaves the launch to its node's first one, and waits for its end.
+// This task of a Slurm step leaves the launch to its node's first task, and waits for that task's
+// end.
 struct WaitForNode {
   std::string node_socket;  // abstract unix socket that the first task holds
 };
@@ -40,7 +41,7 @@ struct ServeForAgent {};
 // Be the parent of a keeper that a daemon keeps (launcher/daemon/warden.h).
 struct BeWarden {};
 
-// What a command line asks for.
+// A parsed command line.
 struct CommandLine {
   std::variant<LaunchPlan, ServiceOptions, StatusOptions, StopOptions, DrainOptions, EventsOptions,
                TopOptions, LogsOptions, ConfigOptions, CertsOptions, ChaosOptions, EnvOptions,
@@ -48,14 +49,14 @@ struct CommandLine {
                DaemonOptions, BeWarden, ExitNow>
       command;
   std::vector<std::string> warnings;  // for the user, one line each, without "ddprun: warning"
-  std::vector<std::string> notes;     // the same, of what was found
+  std::vector<std::string> notes;     // the same for facts that were found
 };
 
-// Reads the command line of ddprun: torchrun's options and ours (ddprun --help-all),
-// or one of the commands that --help lists as the first word.
-// Params: arguments — without the program's name. environment — PET_*, DDPRUN_TOKEN,
-// DDPRUN_TLS_DIR, PYTHON_EXEC, TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE are read. Never throws; any
-// bytes are fine. Bound: linear in the size of the arguments. Threads: any.
+// Reads the command line of ddprun: torchrun's options and ours (--help-all), or as the first word
+// one of the commands that --help lists. Params: arguments — without the program's name.
+// environment — PET_*, DDPRUN_TOKEN, DDPRUN_TLS_DIR, PYTHON_EXEC,
+// TORCHELASTIC_LOG_LINE_PREFIX_TEMPLATE are read. Never throws; any bytes are fine. Bound: linear
+// in the size of the arguments. Threads: any.
 CommandLine ParseCommandLine(const std::vector<std::string>& arguments,
                              const EnvironmentLookup& environment, const Host& host);
 

@@ -13,7 +13,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// What other tools call what ddprun has under another name.
+// A command of other tools, and ddprun's name for it.
 struct Synonym {
   absl::string_view word;
   absl::string_view ours;

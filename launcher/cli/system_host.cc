@@ -177,7 +177,7 @@ absl::Status SystemHost::CheckTls(const TlsFiles& tls) const {
 std::optional<absl::Duration> SystemHost::SlurmTimeLeft(const std::string& job_id,
                                                         int64_t end_time) const {
   if (end_time > 0) return absl::FromUnixSeconds(end_time) - absl::Now();
-  // Not all versions say the time in a variable.
+  // Older versions have no variable with the time.
   const absl::StatusOr<std::string> squeue = FindProgram("squeue");
   if (!squeue.ok()) return std::nullopt;
   const absl::StatusOr<std::string> left = ToolOutput(

@@ -158,7 +158,7 @@ class Converter {
   const Kind* kind_ = nullptr;
   std::string precision_;
   bool gives_precision_ = false;  // the file has it
-  // Of all sections, by their full names.
+  // The fields of all sections, by their full names.
   std::map<std::string, const YamlNode*> fields_;
   YamlNode dynamo_backend_;  // of older files, at the top
   ConfigFile config_;

@@ -9,14 +9,14 @@
 
 namespace ddprun::launcher {
 
-// True for what `accelerate config` writes (default_config.yaml).
+// Whether the document was written by `accelerate config` (default_config.yaml).
 bool IsAccelerateConfig(const YamlNode& document);
 
-// What `accelerate launch` does with the file, as our options and as variables for the workers: the
-// names and defaults are accelerate 1.15's (commands/launch.py, utils/launch.py).
+// Translates the file into our options and into variables for the workers, with the names and
+// defaults of accelerate 1.15 (commands/launch.py, utils/launch.py).
 //
-// It starts processes for clouds, TPUs, MPI, Megatron-LM and DeepSpeed's own launchers in ways of
-// its own; a file that asks for one is refused, with the field and what to do.
+// For clouds, TPUs, MPI, Megatron-LM and DeepSpeed's own launchers `accelerate launch` starts
+// processes in other ways; a file that asks for one of them is refused, with the field and advice.
 // Params: file — its name, for messages.
 // Errors: usage. Requires: a kMap.
 absl::StatusOr<ConfigFile> ConvertAccelerateConfig(const std::string& file,

@@ -148,7 +148,8 @@ constexpr std::pair<const char*, const char*> kWords[] = {
     {"off", "False"}, {"null", "None"}, {"~", "None"},  {"", "None"},
 };
 
-// What Python has for them, also as True or TRUE; nullptr = the text is none of them.
+// Python's spelling of one of these words, which may also be written as True or TRUE; nullptr =
+// another text.
 const char* PythonWord(absl::string_view text) {
   for (const auto& [word, python] : kWords) {
     std::string title(word);

@@ -116,7 +116,7 @@ struct Question {
   bool optional = false;
 };
 
-// Collects a command line from answers, each of which is good together with those before it.
+// Collects a command line from answers, and accepts only an answer that fits those before it.
 class Dialogue {
  public:
   Dialogue(const std::string& path, const AskUser& ask, const Host& host)

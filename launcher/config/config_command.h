@@ -15,18 +15,18 @@ namespace ddprun::launcher {
 // `ddprun config`: writes a file for --config.
 struct ConfigOptions {
   std::string path = "ddprun.yaml";  // "-" = standard output
-  bool force = false;                // replace a file that is there
-  bool secret = false;               // it holds a token: for the user's eyes only
-  std::string text;                  // of the file; "" = to be asked for
+  bool force = false;                // replace an existing file
+  bool secret = false;               // the file has a token: readable only by its owner
+  std::string text;                  // of the file; "" = ask the user
 };
 
-// What the options say becomes the text of the file, after the same checks as for a run; only that
-// GPUs need not be on this machine. The environment plays no part.
+// Makes the text of the file from the options, after the same checks as for a run, except that this
+// machine needs no GPUs. The environment isn't used.
 // Errors: usage and plan errors (errors.h).
 absl::StatusOr<OptionsOrHelp<ConfigOptions>> ParseConfigOptions(
     const std::vector<std::string>& arguments, const Host& host);
 
-// Shows a question to the user. Returns: the line that was typed; nullopt = there is no more.
+// Shows a question to the user. Returns: the line that was typed; nullopt = end of file.
 using AskUser = std::function<std::optional<std::string>(const std::string& question)>;
 
 // Asks for the usual options, each with a default that fits this machine, until every answer is

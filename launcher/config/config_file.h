@@ -13,25 +13,26 @@
 
 namespace ddprun::launcher {
 
-// What a file says.
+// A parsed file.
 //
 // The nearest source wins: command line, then environment, then file, then default. A file's
-// variables follow this rule too, unlike in accelerate: there the file wins. A script
-// on the command line drops the file's args, which are another script's.
+// variables follow this rule too, unlike in accelerate, where the file wins. If the command line
+// names a script, the file's args are dropped, because they belong to another script.
 struct ConfigFile {
   std::vector<Setting> settings;
   std::vector<std::string> command;  // script and args; empty = none
-  // Variables for the workers, where the user's environment has none of that name.
+  // Variables for the workers, unless the user's environment has the name.
   std::vector<std::pair<std::string, std::string>> worker_environment;
   std::vector<std::string> warnings;
-  // Why it doesn't say how many workers a node has although it is of a launcher that asks for that;
-  // an error unless they are given elsewhere.
+  // Why a file of another launcher lacks the number of workers of a node, which that launcher
+  // requires; an error unless the number is given elsewhere.
   absl::Status no_workers;
 };
 
 // Reads the file of --config: ours (docs/CONFIG.md), or accelerate's, which has a key
 // compute_environment or distributed_type.
-// Errors: plan — it can't be read; usage — it can't be understood. All name the file, and the line.
+// Errors: plan — the file can't be read; usage — it can't be parsed. All name the file, and the
+// line.
 absl::StatusOr<ConfigFile> ReadConfigFile(const Argument& path, const Host& host);
 
 }  // namespace ddprun::launcher

@@ -6,8 +6,8 @@
 
 namespace ddprun::launcher {
 
-// Carries out `ddprun config`: asks on the terminal where there is nothing to write yet, and writes
-// the file, whole or not at all. Returns: the exit status. Threads: main.
+// Runs `ddprun config`: asks on the terminal if no options are given, and writes the file
+// atomically. Returns: the exit status. Threads: main.
 int WriteConfig(ConfigOptions options, const Host& host);
 
 }  // namespace ddprun::launcher

@@ -47,7 +47,7 @@ constexpr size_t kShownMax = 80;
 // torchrun's flags; all its other options take a value.
 const char* const kFlags[] = {
     "standalone", "module", "m", "no-python", "run-path", "use-env", "virtual-local-rank"};
-// What Slurm says about each job (docs/SLURM.md).
+// Options whose values ddprun has from Slurm (docs/SLURM.md).
 const char* const kAnswered[] = {"node-rank",    "master-addr",   "master-port",
                                  "rdzv-backend", "rdzv-endpoint", "rdzv-id"};
 // Accepted by ddprun without effect.
@@ -152,7 +152,7 @@ class LineConverter {
     }
   }
 
-  // What bash fills in can't be checked here.
+  // Leaves out values that bash expands, because they can't be checked here.
   absl::Status Check() const {
     std::vector<std::string> words;
     for (const WrittenOption& option : options_) {
@@ -175,7 +175,7 @@ class LineConverter {
           absl::StrCat(Printable(option.raw), " is left out: it has no effect in ddprun"));
       return false;
     }
-    // A range is wanted as it is; a number is what Slurm was asked for.
+    // A literal size stays. One with a shell variable has its value from Slurm and is left out.
     const bool sizes =
         (option.name == "nnodes" || option.name == "nproc-per-node") && option.expands;
     if (!in_slurm_ || !(sizes || IsIn(kAnswered, option.name))) return true;
@@ -209,15 +209,15 @@ std::vector<std::string> JoinedLines(absl::string_view text) {
   return lines;
 }
 
-// One word that is no launcher can only be a file's name.
+// Whether the argument is a file's path: one word that isn't a launcher.
 bool IsPath(absl::string_view word) {
   return !absl::StrContains(word, ' ') && Basename(word) != "torchrun";
 }
 
 absl::string_view NothingFound(absl::string_view text) {
   if (absl::StrContains(text, "accelerate launch")) {
-    return "a line of accelerate launch isn't translated; ddprun takes the file of accelerate "
-           "config as it is: ddprun --config FILE SCRIPT ARGUMENTS (the file is by default "
+    return "a line of accelerate launch isn't translated; ddprun reads the file of accelerate "
+           "config: ddprun --config FILE SCRIPT ARGUMENTS (the file is by default "
            "~/.cache/huggingface/accelerate/default_config.yaml), or without a file: "
            "ddprun --nproc_per_node N SCRIPT ARGUMENTS (docs/tutorials/from-accelerate.md)";
   }
@@ -287,7 +287,7 @@ absl::StatusOr<Conversion> ConvertFile(const std::string& path, const Host& host
         return PlanError(absl::StrCat(
             Shown(path, kShownMax),
             ": is a manifest of Kubernetes, in which only the word torchrun changes "
-            "to ddprun; what the variables of a Job, a JobSet or a PyTorchJob say is read as it is "
+            "to ddprun; ddprun reads the variables of a Job, a JobSet or a PyTorchJob by itself "
             "(docs/tutorials/kubernetes.md)"));
       }
       return ConvertAccelerate({.text = path, .source = "convert"}, host);

@@ -12,21 +12,21 @@
 
 namespace ddprun::launcher {
 
-// `ddprun convert`: what another launcher was given, as ddprun takes it.
+// `ddprun convert`: another launcher's options or files, translated for ddprun.
 struct Conversion {
   std::string text;               // for standard output
-  std::vector<std::string> told;  // what became of the rest, one line each, for the user
+  std::vector<std::string> told;  // lines for the user about what was left out or changed
 };
 
-// Whether ddprun takes these words: options, script and arguments. Errors: usage and plan errors.
+// Checks a command line of ddprun: options, script and arguments. Errors: usage and plan errors.
 using CheckLaunch = std::function<absl::Status(const std::vector<std::string>& words)>;
 
 // A file of accelerate config becomes a file for --config; a line with torchrun or python3 -m
 // torch.distributed.run becomes one with ddprun; a batch script keeps its other lines. In a step of
-// Slurm, options that Slurm answers (docs/SLURM.md) are left out. Nothing is dropped untold.
-// Params: arguments: one that is a file's path, or a line, or a line's words.
-// Errors: usage and plan errors (errors.h) — there is no such launcher in it, it can't be read, or
-// `check` refuses an option.
+// Slurm, options that Slurm answers (docs/SLURM.md) are left out. Each of them is reported
+// to the user. Params: arguments: the path of a file, or a line, or the words of a line.
+// Errors: usage and plan errors (errors.h) — no such launcher, an unreadable file, or `check`
+// refuses an option.
 absl::StatusOr<OptionsOrHelp<Conversion>> Convert(const std::vector<std::string>& arguments,
                                                   const Host& host, const CheckLaunch& check);
 

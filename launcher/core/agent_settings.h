@@ -5,15 +5,15 @@
 
 #include "absl/time/time.h"
 
-// What the user may set of an agent's own doing, one struct for each part of its Supervisor. A
-// LaunchPlan holds the same structs, so each default stands here and nowhere else.
+// The user's settings for an agent, one struct for each part of its Supervisor. A LaunchPlan has
+// the same structs, so each default is defined only here.
 namespace ddprun::launcher {
 
-// How messages name the service.
+// The name of the service in messages.
 inline constexpr char kEtcdEndpoint[] = "etcd at ";
 struct EndpointName {
   std::string text;  // "host0:29400", or kEtcdEndpoint and its members
-  // The node that has the endpoint's address hosts the service, unless one is told to.
+  // The node that has the endpoint's address hosts the service, unless an option names another.
   bool hosts_by_address = false;
   std::string alone_hint = {};  // EndpointPlan::alone_hint
   std::string name_hint = {};   // EndpointPlan::name_hint
@@ -21,34 +21,35 @@ struct EndpointName {
 
 // How long an agent goes on without its service.
 struct ServiceTimeouts {
-  // --rdzv_conf read_timeout: how long it may be out of reach at the beginning; never longer than
-  // job.join_timeout.
+  // --rdzv_conf read_timeout: how long the service may be out of reach at the beginning; never
+  // longer than job.join_timeout.
   absl::Duration reach = absl::InfiniteDuration();
-  // The same while the resolver says that the endpoint's host has no such name.
+  // The same while the endpoint's host name doesn't resolve.
   absl::Duration unknown_name = absl::InfiniteDuration();
-  // --service_loss_timeout: how long an agent that lost it keeps workers that can go on without it.
+  // --service_loss_timeout: how long an agent that has lost the service keeps workers that can go
+  // on without it.
   absl::Duration loss = absl::Seconds(90);
-  // The same once they can't: one has failed, or they were stopped. What --service_loss_timeout
-  // sets is both.
+  // The same when workers can't go on: one has failed, or they were stopped. An explicit
+  // --service_loss_timeout sets both.
   absl::Duration loss_without_workers = absl::Seconds(10);
 };
 
 // How long a node whose workers have all ended well waits for the others.
 struct ExitBarrierSettings {
-  // --exit_barrier_timeout. It waits on all the same where the others need it: it has the service,
-  // or rank 0's store.
+  // --exit_barrier_timeout. A node that the others need (it has the service, or rank 0's store)
+  // waits longer.
   absl::Duration timeout = absl::InfiniteDuration();
 };
 
 // When this node is taken away.
 struct PreemptionSettings {
-  // --preempt_deadline: how long after a preempting signal it is still there.
+  // --preempt_deadline: how long after a preempting signal the node is taken away.
   absl::Duration deadline = absl::Seconds(30);
-  // --preempt_after: the same from the start of this agent; infinite = it isn't taken away.
+  // --preempt_after: how long after this agent's start; infinite = the node isn't taken away.
   absl::Duration after = absl::InfiniteDuration();
 };
 
-// What an agent's exit status says.
+// How an agent ends.
 struct EndingSettings {
   // --exit_code worker: exit with the first cause's own status when the job failed (128 + signal),
   // not with 1.

@@ -5,11 +5,11 @@
 namespace ddprun::launcher {
 
 Instant AttentiveClock::Read(Instant now, Instant asked) {
-  // What a hold-up owes was given by the first look after it.
+  // While the clock stands still after a hold-up, calls may be late by the rest of that.
   const absl::Duration late = real_ < stands_until_ ? kHearing : kHeldUp;
   if (now > asked + late) {
     stall_ = now - asked;
-    // Nothing that was due then is so before what came meanwhile could be read.
+    // Just before the time that was due, so that messages that came meanwhile are read first.
     time_ = std::max(time_, asked - behind_ - absl::Nanoseconds(1));
     stands_until_ = now + kHearing;
     behind_ = stands_until_ - time_;

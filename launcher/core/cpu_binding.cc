@@ -53,7 +53,7 @@ std::vector<CpuSet> SetsOf(const Groups& groups) {
   return sets;
 }
 
-// Those of node's CPUs that may be used; empty also for a node that isn't there.
+// The CPUs of a node that this process may use; empty also for an unknown node.
 CpuSet AllowedOf(const CpuTopology& topology, uint32_t node) {
   const auto found = topology.numa_nodes.find(node);
   return found == topology.numa_nodes.end() ? CpuSet() : Common(found->second, topology.allowed);
@@ -89,7 +89,7 @@ absl::StatusOr<Near> Look(const CpuTopology& topology, const std::vector<GpuPlac
   if (!near.cpus.empty()) return near;
   return CannotBind(absl::StrCat(
       "GPU ", gpu, " (", gpus[gpu].pci_id, ") is at NUMA node ", near.node,
-      topology.numa_nodes.contains(near.node) ? ", none of whose CPUs this process may use ("
+      topology.numa_nodes.contains(near.node) ? ", but this process may use none of its CPUs ("
                                               : ", which has no CPUs on this machine (",
       "it may use ", CpuSetText(topology.allowed),
       "); start ddprun with a wider CPU affinity or cpuset, or leave the option out"));
@@ -150,7 +150,7 @@ absl::StatusOr<CpuSet> CpusFor(NumaBinding mode, const CpuTopology& topology, co
   return near.cpus;
 }
 
-// Only CPUs that are there: an affinity may name others.
+// The allowed CPUs that exist: an affinity may have others.
 CpuSet Usable(const CpuTopology& topology) {
   CpuSet usable;
   for (const CpuTopology::Cpu& cpu : topology.cpus) {

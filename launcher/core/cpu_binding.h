@@ -12,11 +12,11 @@
 
 namespace ddprun::launcher {
 
-// Which CPUs each worker of this node gets. Pure; threads: any.
+// Chooses the CPUs of each worker of this node. Pure; threads: any.
 //
 // Planned before anything starts, so that everything that can fail has failed by then; the worker's
-// process calls sched_setaffinity(2) before its exec(2). torchrun's numactl is another package to
-// install, another exec(2), and an error that looks like the worker's own.
+// process calls sched_setaffinity(2) before its exec(2). torchrun's numactl would be another
+// package to install, another exec(2), and an error that looks like the worker's own.
 
 // CPUs by the kernel's numbers, those of /sys/devices/system/cpu.
 using CpuSet = std::set<uint32_t>;
@@ -32,7 +32,7 @@ enum class NumaBinding { kNone, kNode, kSocket, kExclusive, kCoreComplex };
 //   kNuma   an even share of the NUMA nodes; with more workers than nodes, workers share them
 enum class CpuBinding { kNone, kCores, kNuma };
 
-// As the options write them; "none" for kNone.
+// The names in the options; "none" for kNone.
 const char* NumaBindingName(NumaBinding mode);
 const char* CpuBindingName(CpuBinding mode);
 
@@ -70,10 +70,10 @@ absl::StatusOr<std::vector<CpuSet>> PlanNumaBinding(NumaBinding mode, const CpuT
                                                     const std::vector<GpuPlace>& gpus,
                                                     uint32_t workers);
 
-// The same by the CPUs alone; see CpuBinding. kCores divides the cores in the order of NUMA node
-// and number, so that a worker's are together, and the first workers get one more where it doesn't
-// come out even. Errors: FAILED_PRECONDITION — fewer cores than workers; no CPU. Requires: not
-// kNone.
+// The CPUs of workers 0 to `workers` - 1 without regard to GPUs; see CpuBinding. kCores divides the
+// cores in the order of NUMA node and number, so that a worker's are together, and the first
+// workers get one more where it doesn't come out even. Errors: FAILED_PRECONDITION — fewer cores
+// than workers; no CPU. Requires: not kNone.
 absl::StatusOr<std::vector<CpuSet>> PlanCpuBinding(CpuBinding mode, const CpuTopology& topology,
                                                    uint32_t workers);
 

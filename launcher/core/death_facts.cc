@@ -19,7 +19,7 @@ namespace {
 constexpr int kCoreSignals[] = {SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
                                 SIGFPE,  SIGSEGV, SIGXCPU, SIGXFSZ, SIGSYS};
 
-// What one "%c" of a core pattern stands for.
+// The value of one "%c" in a core pattern.
 std::string Specifier(char letter, const Death& death, const std::string& hostname) {
   switch (letter) {
     case '%':

@@ -8,8 +8,8 @@
 
 #include "absl/strings/string_view.h"
 
-// What can be said about a worker's end beyond its status: one sentence for each thing that the
-// machine knows, "<name>: <text>" (docs/LOGS.md lists the names). Pure; threads: any.
+// Facts about a worker's end beyond its status: one sentence for each, "<name>: <text>"
+// (docs/LOGS.md lists the names). Pure; threads: any.
 namespace ddprun::launcher {
 
 // One worker that failed.
@@ -18,15 +18,15 @@ struct Death {
   uint32_t rank = 0;
   int signal = 0;  // 0 = it exited
   bool core_dumped = false;
-  std::string words;          // what it left behind: message and the end of stderr
-  std::string output_folder;  // of its log files; "" = it has none
+  std::string words;          // its error message and the end of its stderr
+  std::string output_folder;  // of its log files; "" = none
 };
 
-// Where the kernel put a core file. `path` may hold '*' for what can't be known afterwards (the
+// Where the kernel put a core file. `path` has '*' for parts that can't be known afterwards (the
 // time, the name of a thread).
 struct CorePlace {
   std::string path;     // absolute; "" = piped
-  std::string program;  // that got it on its standard input
+  std::string program;  // the program that the core was piped to
 };
 
 // Reads /proc/sys/kernel/core_pattern (core(5)). Params: `directory`: that of the dead process;
@@ -53,26 +53,26 @@ struct FileSystem {
   std::string folder;  // its mount point, or a folder in it
   uint64_t size_bytes = 0;
   uint64_t free_bytes = 0;  // for unprivileged users
-  uint64_t files = 0;       // inodes; 0 = it doesn't count them
+  uint64_t files = 0;       // inodes; 0 = not counted
   uint64_t free_files = 0;
 };
 
 // Whether a write there fails: less than 1 MiB and 1 % is free, or no inode is.
 bool IsFull(const FileSystem& file_system);
 
-// Whether the worker's words are that a file system is full.
+// Whether the worker's words say that a file system is full.
 bool SaysFullDisk(const Death& death);
 
-// "disk: /scratch is full (2.0 TiB)"; "" = none of them is.
+// "disk: /scratch is full (2.0 TiB)"; "" = no file system is full.
 std::string FullDiskFact(const std::vector<FileSystem>& file_systems);
 
 // The limits that this end speaks of, each with its value and the command that shows it.
 std::vector<std::string> LimitFacts(const Death& death, const Limits& limits);
 
-// What the kernel counted while the worker lived. nullopt = this kernel doesn't tell.
+// What the kernel counted while the worker lived. nullopt = not known from this kernel.
 struct MemoryWitness {
   std::string cgroup;                    // "/sys/fs/cgroup/job"; "" = none was found
-  std::optional<uint64_t> cgroup_kills;  // out-of-memory kills in it since the generation began
+  std::optional<uint64_t> cgroup_kills;  // OOM kills in the cgroup since the generation began
   std::optional<uint64_t> host_kills;    // on the whole machine
   std::optional<uint64_t> limit_bytes;   // of the cgroup; nullopt = unlimited
   std::optional<uint64_t> peak_bytes;

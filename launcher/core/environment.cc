@@ -52,7 +52,7 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
   set("TORCHELASTIC_USE_AGENT_STORE", plan.agent_store ? "True" : "False");
   set("TORCHELASTIC_ERROR_FILE", paths.error_file);
   if (!paths.timer_file.empty()) set("TORCHELASTIC_TIMER_FILE", paths.timer_file);
-  // What the agent passes on; torch's worker side only reads it.
+  // For information: torch's side in the worker only reads the variable.
   set("TORCHELASTIC_SIGNALS_TO_HANDLE", plan.signals.text);
   set("TORCH_NCCL_ASYNC_ERROR_HANDLING",
       inherited("TORCH_NCCL_ASYNC_ERROR_HANDLING").value_or("1"));

@@ -31,8 +31,8 @@ struct WorkerPaths {
   std::string finish_barrier;
 };
 
-// What one worker gets on top of the agent's own environment: torchrun's contract for torch 2.11
-// and DDPRUN_GENERATION, DDPRUN_AGENT, DDPRUN_PROGRESS. Everything else is inherited as it is.
+// The variables that one worker gets on top of the agent's own environment: torchrun's contract for
+// torch 2.11 and DDPRUN_GENERATION, DDPRUN_AGENT, DDPRUN_PROGRESS. All others are inherited.
 // Params: local_rank — below plan.worker_count. inherited — the agent's own environment, for
 // variables that a user's value overrides.
 // Returns: "NAME=value" in a fixed order, each name once. Threads: any.
@@ -44,23 +44,22 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
 // The names of WorkerEnvironment() whose values differ between workers or generations.
 std::vector<std::string> VaryingVariables(const LaunchPlan& plan);
 
-// What of WorkerEnvironment() is the same for all workers of all generations.
+// The variables of WorkerEnvironment() that are the same for all workers of all generations.
 std::vector<std::string> CommonEnvironment(const LaunchPlan& plan,
                                            const EnvironmentLookup& inherited);
 
-// True when WorkerEnvironment sets OMP_NUM_THREADS=1 by itself (torchrun's rule: more than one
-// worker on the node, and the user has set neither it nor --omp_threads), which deserves a line to
-// the user.
+// True when WorkerEnvironment() sets OMP_NUM_THREADS=1 by default (torchrun's rule: more than one
+// worker on the node, and the user has set neither the variable nor --omp_threads). The user is
+// notified of that.
 bool DefaultsOmpThreads(const LaunchPlan& plan, const EnvironmentLookup& inherited);
 
 // plan.argv for one worker: in every argument after the program, $local_rank and ${local_rank} are
 // replaced, "$$" becomes "$", and other macros stay.
 std::vector<std::string> WorkerArguments(const LaunchPlan& plan, uint32_t local_rank);
 
-// What every console line of these workers (local ranks, ascending) begins with where output is
-// prefixed: "[default0]:", "[default0-3,7]:". Besides torchrun's names (role_name, rank,
-// local_rank) the template may use group_rank and host, this node's number and name; others stay as
-// they are.
+// The prefix of a console line of these workers (local ranks, ascending): "[default0]:",
+// "[default0-3,7]:". Besides torchrun's macros (role_name, rank, local_rank) the template may use
+// group_rank and host, this node's number and name; other macros aren't replaced.
 std::string ConsolePrefix(const LaunchPlan& plan, const std::string& host,
                           const rendezvous::Assignment& assignment,
                           const std::vector<uint32_t>& local_ranks);

@@ -26,7 +26,7 @@ namespace {
 using rendezvous::Verdict;
 using rendezvous::WorkerFailure;
 
-// It hung with others, of which none is known to be the cause (R13): nobody is blamed by name.
+// Whether the worker hung with others and none of them is known to be the cause (R13).
 bool IsTiedHang(const WorkerFailure& failure) {
   return failure.hung && absl::StrContains(failure.message, rendezvous::kTiedEvidence);
 }
@@ -40,7 +40,7 @@ constexpr char kTracebackHelp[] = "https://pytorch.org/docs/stable/elastic/error
 
 std::string Rule(char c) { return std::string(kRuleWidth, c) + "\n"; }
 
-// A text that holds somebody else's words as one line.
+// A text of a worker, as one line.
 std::string OneLineOf(absl::string_view text, size_t bytes_max) {
   std::string line =
       absl::StrReplaceAll(Printable(absl::StripAsciiWhitespace(text)), {{"\n", " "}, {"\t", " "}});
@@ -50,7 +50,7 @@ std::string OneLineOf(absl::string_view text, size_t bytes_max) {
 
 std::string OneLine(absl::string_view text) { return OneLineOf(text, kLineBytesMax); }
 
-// What sends this signal when we did not; "" = nothing that is usual.
+// The usual sender of this signal if it wasn't ddprun; "" = not known.
 absl::string_view SignalHint(int signal) {
   switch (signal) {
     case SIGKILL:
@@ -92,7 +92,7 @@ void AddField(absl::string_view name, absl::string_view value, std::string* repo
                   "\n");
 }
 
-// Lines of the worker's own, as they are, indented.
+// Indented lines of the worker's output, not wrapped.
 void AddLines(absl::string_view text, std::string* report) {
   const std::string printable = Printable(text);
   for (absl::string_view line :
@@ -136,8 +136,8 @@ std::string ExitCodeText(const WorkerFailure& failure) {
   return absl::StrCat(-failure.signal, pid, " (", SignalName(failure.signal), ")");
 }
 
-// For a failure without an error file: what its stderr says. Without that, torchrun's texts, in one
-// line, for those who search for them.
+// For a failure without an error file: the error in its stderr. Without that, torchrun's text in
+// one line, because users search for it.
 void AddPlainTraceback(const WorkerFailure& failure, std::string* report) {
   if (!failure.start_error.empty()) return AddField("traceback", DescribeFailure(failure), report);
   if (failure.signal == 0) {
@@ -231,16 +231,16 @@ void AddCause(size_t index, const WorkerFailure& failure, const ReportOptions& o
   if (failure.traceback.empty() && !failure.texts_left_out) AddStderr(failure, report);
 }
 
-// Of many nodes one is told all (R8). Params: where: it shows it.
+// With many nodes only one gets the whole verdict (R8). Params: where: which of its outputs has it.
 std::string LeftOutText(const Verdict& verdict, absl::string_view what, absl::string_view where) {
-  return absl::StrCat(what, " not told to so many nodes",
+  return absl::StrCat(what, " left out in a job of this many nodes",
                       verdict.whole_on.empty()
                           ? ""
                           : absl::StrCat("; ddprun on ", OneLine(verdict.whole_on),
-                                         " was told all: see its ", where));
+                                         " reports all: see its ", where));
 }
 
-// The first cause may be without what it wrote.
+// For a first cause whose texts were left out.
 void AddLeftOut(const Verdict& verdict, std::string* report) {
   const WorkerFailure& failure = verdict.failures.front();
   if (!failure.texts_left_out) return;
@@ -251,7 +251,7 @@ void AddLeftOut(const Verdict& verdict, std::string* report) {
   AddField("cut", LeftOutText(verdict, "some of what it wrote is", "output"), report);
 }
 
-// "… and 5 more", those that are listed elsewhere included.
+// "… and 5 more": failures that aren't listed, and failures that this node didn't get.
 void AddMore(const Verdict& verdict, size_t unlisted, size_t left_out, std::string* report) {
   if (unlisted + left_out == 0) return;
   absl::StrAppend(report, "… and ", unlisted + left_out, " more\n");
@@ -261,7 +261,7 @@ void AddMore(const Verdict& verdict, size_t unlisted, size_t left_out, std::stri
   absl::StrAppend(report, "  ", absl::StrJoin(WrapText(why, kTextWidth - 2), "\n  "), "\n");
 }
 
-// What is neither a cause nor too much: the first ten.
+// The failures that aren't causes; the first ten.
 void AddOthers(const Verdict& verdict, size_t causes, const ReportOptions& options,
                std::string* report) {
   const size_t count = verdict.failures.size() - causes + options.stopped.size();
@@ -307,7 +307,7 @@ std::string DescribeFailure(const WorkerFailure& failure) {
     return absl::StrCat("could not be started: ", OneLine(failure.start_error));
   }
   if (IsTiedHang(failure)) {
-    return "hung with others, none of which is known to be the cause; ddprun killed it";
+    return "hung with others, and which of them is the cause isn't known; ddprun killed it";
   }
   if (failure.hung) return "hung, so ddprun killed it";
   if (failure.preflight) return "the preflight found what prevents the run (docs/PREFLIGHT.md)";

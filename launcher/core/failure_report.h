@@ -10,10 +10,10 @@
 
 namespace ddprun::launcher {
 
-// What is known of a failure of a kind that people know (launcher/advice).
+// Advice for a known kind of failure (launcher/advice).
 struct Advice {
-  std::string rule;  // its name: "cuda_out_of_memory"
-  std::string line;  // the worker's, or ours, that told
+  std::string rule;  // name of the kind: "cuda_out_of_memory"
+  std::string line;  // the line, the worker's or ours, by which it was recognized
   std::string text;  // what happened and what helps, in one paragraph
   std::string next;  // the command to run next, one line
 };
@@ -23,17 +23,18 @@ struct ReportOptions {
   absl::TimeZone time_zone = absl::UTCTimeZone();  // of the times shown
   // Workers of this node that ended because ddprun stopped them; listed as such.
   std::vector<rendezvous::WorkerFailure> stopped;
-  // About the first root cause; nullopt = it is of no kind that is known.
+  // For the first root cause; nullopt = its kind is unknown.
   std::optional<Advice> advice;
 };
 
-// What a user reads when a job has failed: torchrun's ChildFailedError block, with
-// its fields in its order. The other failures come first, at most ten of them and how
-// many more there are; the first cause over all nodes (R12) comes last, where one looks, with what
-// else is known about it. Several first causes are shown as a tie. What a verdict to many nodes
-// leaves out (R8) is counted, and who has it is named. Sentences are wrapped at 80
-// columns; lines of the worker's own are not. Texts of workers can't steer the terminal.
-// Returns: whole lines; "" when the verdict is neither kFailed nor kFailedForGood. Threads: any.
+// The report that a user reads when a job has failed: torchrun's ChildFailedError block, with its
+// fields in its order. The other failures come first, at most ten of them and how many more there
+// are. The first cause over all nodes (R12) comes last, at the end of the console, with all that is
+// known about it. Several first causes are shown as a tie. Failures and texts that a verdict to
+// many nodes leaves out (R8) are counted, and the node that has them is named. Sentences are
+// wrapped at 80 columns, lines of a worker aren't. Control characters in a worker's texts don't
+// reach the terminal. Returns: whole lines; "" when the verdict is neither kFailed nor
+// kFailedForGood. Threads: any.
 std::string FailureReport(const rendezvous::Verdict& verdict, const ReportOptions& options);
 
 // How a worker ended, in words: "killed by SIGSEGV (11, segmentation fault), core dumped",

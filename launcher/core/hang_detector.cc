@@ -10,23 +10,73 @@ namespace {
 
 using rendezvous::Activity;
 
+// How a hang is found.
+//
+// Goal: name a worker that has stopped within seconds, without a time-out that the user has to
+// choose, and never call a worker hung because a step was slow.
+//
+// A fixed time-out fails: c10d's default of 10 minutes wastes a cluster, and 10 s would end any job
+// that saves a large checkpoint. "The silent worker is the guilty one" fails too: a collective
+// makes every rank wait for the guilty one, so all of them fall silent within one step. So the work
+// is split. Each agent's detector (this file) answers two questions about its own workers: is one
+// silent for longer than its own history explains (a *suspect*), and what does each process do
+// meanwhile (its *activity*)? The service compares the answers of all nodes and judges
+// (rendezvous/core/failures/hang_judge.h).
+//
+// Two timers drive it. *Looks* read the workers' pages: a few loads of memory, all the time.
+// *Samples* read /proc: some system calls a worker, only while a worker is suspect, or the service
+// has asked, or a worker that marks nothing is watched because of --hang_timeout.
+//
+// Example: 1,100 steps, seen as 100 ms each. The bucket of 100 ms ends at 101.07 ms, so p99.9 is
+// rounded up to 102 ms; suspect after 3 x 102 + 500 = 806 ms, a sample each 4 x 102 = 408 ms,
+// overdue after 10 s (LimitsOf in step_times.h). The last mark is at 0; the worker is
+//
+//      ms      stopped (SIGSTOP)         still (blocked in recv)     busy (processor time)
+//      806     suspect; state T          suspect; first sample       suspect; first sample
+//      906     T again: stopped, report
+//     1214                               no sign of life             active, report
+//     1622                               again: still, report        active, report
+//    10000                                                           overdue, report
+//   600000     expired (end_after)       expired                     expired
+//
+// provided that the node's other workers are known by then, too. The first sample of a round is
+// only what later ones are compared with. A mark at any time clears the suspicion, and if it had
+// been reported, a report without suspects follows.
+//
+// Invariants: only progress (a mark, or a new collective) moves `changed` of a worker that has a
+// mark or a collective; processor time and output never do, because an endless loop has both. A new
+// suspect begins a new round of samples, so no activity in a report that names it is older than the
+// suspicion. An activity becomes `kStill` only after two samples in a row without a sign of life,
+// each a sample period after the one before.
+
+// The kernel has no notification for a store into shared memory, so pages are polled. 10 ms keep
+// that below 100 looks a second; 1 s is finer than an eighth of a step of more than 8 s. No limit
+// is passed unseen between two looks: OnWords() plans a look for the moment at which a limit ends.
 constexpr absl::Duration kLookLeast = absl::Milliseconds(10);
 constexpr absl::Duration kLookMost = absl::Seconds(1);
-constexpr int kLooksAStep = 8;  // also of what isn't learned: of the time that has passed
-// A stop needs no patience: the second look at one.
+// A step is measured from look to look, so an eighth bounds the error at 12 %, not much more than a
+// bucket of StepTimes (9 %). While no step is known, an eighth of the time that has passed.
+constexpr int kLooksAStep = 8;
+// State T is a fact of the kernel and no statistic. The second sample excludes a process that was
+// stopped for a moment, for example by a tool that reads its stack.
 constexpr absl::Duration kStoppedSample = absl::Milliseconds(100);
-// Rounds of samples of the same suspects follow each other after this share of the time that they
-// have stood, within these bounds: what can be proven only later is proven by two more rounds.
+// Proofs need two equal rounds of reports (R13), and some become possible only later (a deadlock
+// is seen once the witness has found all threads at locks). Rounds follow each other after an
+// eighth of the time for which the newest suspect has been silent, 4 s at most, so two more rounds
+// delay such a proof by about a quarter. A sample period that is longer than the pause replaces it.
 constexpr int kRoundsShare = 8;
 constexpr absl::Duration kPauseMost = absl::Seconds(4);
-// What a thread of a library that wakes now and then may use: this share of the time.
+// A waiting process isn't quite idle: threads of libraries wake now and then. 1 % of the time
+// doesn't count as work.
 constexpr int kIdleShare = 100;
-// Of a worker whose steps are counted: Gloo polls its sockets a hundred times a second, and our
-// witness looks, which took 6 % of a processor on a virtual machine. Work takes one of its own.
+// Workers whose steps are counted run more beside their own work: Gloo polls its sockets 100 times
+// a second and the witness looks four times, together 6 % of a processor as measured on a virtual
+// machine. An eighth is twice that, and still far below a thread that works.
 constexpr int kCountedIdleShare = 8;
-// How often a witness looks (launcher/marks).
+// LOOK_SECONDS in launcher/marks/witness.py.
 constexpr absl::Duration kWitnessPeriod = absl::Milliseconds(250);
-// A wait that others have survived may come again, and longer.
+// Chosen: a job that has gone on by itself after a silence may be silent again for longer (a
+// checkpoint that grows, a slower file server), so it is allowed three times as much.
 constexpr int kSurvivedFactor = 3;
 
 }  // namespace
@@ -50,24 +100,27 @@ void HangDetector::OnStarted(Instant now, uint32_t local_rank) {
   if (!sampling_) PlanNextSample(now);
 }
 
-// Steps that are counted for a program say nothing of what it does between them.
+// Whether the worker marks phases by itself. A counted step (phase 7) doesn't say what the program
+// does between two steps.
 bool HangDetector::SaysWhere(const Worker& worker) {
   return worker.word != 0 && ProgressPhaseOf(worker.word) != ProgressPhase::kCounted;
 }
 
-// By steps that are counted for it, or where there are none by its collectives.
+// Whether progress is known only from the steps or collectives that ddprun counts for the program.
 bool HangDetector::IsCounted(const Worker& worker) const {
   return worker.alive && !SaysWhere(worker) && settings_.watch_marks &&
          (worker.word != 0 || worker.begun != 0);
 }
 
-// By what it does, because it doesn't say.
+// Whether the worker is watched by its processor time and output, because it marks nothing. Only
+// with an explicit --hang_timeout.
 bool HangDetector::WatchesDeeds(const Worker& worker) const {
   return worker.alive && worker.started && !SaysWhere(worker) &&
          settings_.hang_timeout > absl::ZeroDuration();
 }
 
-// It marks, and its steps aren't known yet: who is awaited in a collective shows all the same.
+// Whether a worker that marks has too few steps for limits of its own. The counts of collectives
+// already show which rank the others wait for, so the judge may name one before steps are known.
 bool HangDetector::IsEarly(const Worker& worker) {
   const ProgressPhase phase = ProgressPhaseOf(worker.word);
   if (worker.begun == 0 || (phase != ProgressPhase::kStart && phase != ProgressPhase::kTrain)) {
@@ -95,8 +148,9 @@ bool HangDetector::IsTimed(const Worker& worker) const {
   return false;
 }
 
-// An explicit --hang_timeout is the user's word. Without one, torch's own time-out is longer where
-// a script has set it so, and whatever this job has survived once it may survive again.
+// An explicit --hang_timeout is the user's decision. Without one, a job must not end before torch
+// would have ended it (the time-out of the process group), nor after a silence of a length that
+// this job has already survived.
 absl::Duration HangDetector::EndAfter(const Worker& worker) const {
   if (settings_.hang_timeout > absl::ZeroDuration()) return settings_.end_after;
   return std::max(
@@ -173,16 +227,17 @@ void HangDetector::OnWords(Instant now, const std::vector<uint64_t>& words,
 }
 
 void HangDetector::OnWord(Instant now, Worker& worker, uint64_t word) {
-  // Not since the last progress: a step has several collectives.
+  // From mark to mark, not from the last progress: collectives are progress, too, and a step has
+  // several.
   Learn(worker, now - worker.marked, word);
   worker.word = word;
   worker.marked = now;
   OnProgress(now, worker);
 }
 
-// Collectives are learned from only where there are no steps: a step has several of them. A witness
-// looks four times a second, so they may have been sooner. The time before the second one is that
-// of the program's start.
+// Times between collectives are learned only where no steps are counted, because a step has several
+// collectives. A witness publishes the count every 250 ms, so the true time may be shorter by as
+// much. The time up to the first collective is the program's start and isn't learned.
 void HangDetector::OnCollectives(Instant now, Worker& worker, uint64_t begun) {
   if (worker.word == 0 && worker.begun > 1) {
     worker.times[ProgressPhase::kCounted].Add(now - worker.changed - kWitnessPeriod);
@@ -202,20 +257,21 @@ void HangDetector::OnProgress(Instant now, Worker& worker) {
   worker.activity = Activity::kActive;
 }
 
-// What is learned is the time between two marks that were seen: a program may mark every tenth
-// step, and steps may be shorter than the looks are apart.
+// Learns the time between two marks as seen, not divided by the steps in between: a program that
+// marks every tenth step is silent for ten steps each time, and so is one whose steps are shorter
+// than the looks are apart. `pace` does divide.
 void HangDetector::Learn(Worker& worker, absl::Duration took, uint64_t word) {
   const ProgressPhase phase = ProgressPhaseOf(worker.word);
   const bool counted = phase == ProgressPhase::kCounted;
   if (worker.word == 0 || (!counted && !IsTimed(worker)) || phase == ProgressPhase::kStart) return;
   if ((counted || phase == ProgressPhase::kTrain) && !worker.first_step_seen) {
-    worker.times.erase(phase);      // what was learned from collectives before the steps
-    worker.first_step_seen = true;  // it compiles, allocates and connects: no step like the others
+    worker.times.erase(phase);      // times between collectives, from before the first step
+    worker.first_step_seen = true;  // the first step compiles, allocates and connects: not typical
     return;
   }
   worker.times[phase].Add(took);
   if (!counted && phase != ProgressPhase::kTrain) return;
-  // Where the next mark is of another phase, the step is over all the same.
+  // A mark of another phase has the same step number, but ends this step, too.
   const uint64_t before = ProgressStepOf(worker.word);
   worker.pace.Add(took, std::max(ProgressStepOf(word), before + 1) - before);
 }
@@ -229,7 +285,7 @@ bool HangDetector::any_suspect() const {
 
 void HangDetector::Suspect(Instant now) {
   absl::Duration sample;
-  bool anew = false;  // the pauses of earlier suspicions are long
+  bool anew = false;  // a new suspect must not wait for the long pauses of an earlier one
   for (Worker& worker : workers_) {
     if (!IsTimed(worker)) {
       worker.suspect = false;
@@ -244,7 +300,7 @@ void HangDetector::Suspect(Instant now) {
   if (any_suspect()) {
     if (!sampling_ || anew) BeginSampling(now, sample);
   } else if (told_suspect_) {
-    Report(now);  // it was wrong
+    Report(now);  // takes the suspicion back
   } else if (sampling_ && !asked_) {
     EndSampling(now);
   }
@@ -310,12 +366,14 @@ void HangDetector::OnVitals(Instant now, const std::vector<WorkerVital>& vitals)
 }
 
 void HangDetector::TakeVital(Instant now, Worker& worker, const WorkerVital& vital) {
-  // Who asked for no watch may have a debugger attached.
+  // State t is a tracer's stop. Nobody has asked for a watch of counted steps, so a debugger there
+  // is taken for one that a person uses.
   const bool stopped = vital.state == 'T' || (vital.state == 't' && !IsCounted(worker));
   worker.stopped = stopped ? worker.stopped + 1 : 0;
   if (worker.stopped >= 2) worker.activity = Activity::kStopped;
   const bool first = worker.sampled.is_infinite();
-  // A look in between, for the sake of a stopped one, proves nothing about the others.
+  // Samples also come early, for a stopped worker or at a limit. A shorter interval can't show that
+  // the others are still; a tenth allows for timers.
   if (!first && sampling_ && now - worker.sampled < sample_ * 9 / 10) return;
   const bool acts = !first && Acts(worker.vital, vital, now - worker.sampled,
                                    IsCounted(worker) ? kCountedIdleShare : kIdleShare);
@@ -333,17 +391,20 @@ void HangDetector::TakeVital(Instant now, Worker& worker, const WorkerVital& vit
   }
 }
 
-// Signs of life beside output and processor time. Of a worker that neither marks nor is counted
-// only these count; a program that waits for a disk makes neither.
+// Signs of life beside output and processor time: waiting for a disk (state D), and a main thread
+// that waits in another place than before. They don't count for a worker that is watched only by
+// what it does: --hang_timeout promises to end one that neither computes nor reads nor writes. A
+// worker whose steps are counted also lives while a debugger holds it or it waits for a file.
 bool HangDetector::Lives(const Worker& worker, const WorkerVital& vital) const {
   if (WatchesDeeds(worker) && !IsCounted(worker)) return false;
   if (IsCounted(worker) && (vital.state == 't' || WaitsForFile(vital))) return true;
   return vital.state == 'D' || vital.stack != worker.vital.stack;
 }
 
-// Everybody is known, or the one whose evidence needs no comparison. Who was active and has shown
-// nothing since is not known any more: one who came late to where it waits would be told as busy
-// beside the one it waits for, and the pauses between later samples are long.
+// Whether a report can be made: the activity of all workers is known, or one is stopped, which
+// needs no comparison. A worker that was active and then showed nothing in one sample isn't known:
+// it may have reached its collective late. Reporting it as busy beside the rank that it waits for
+// would hide that rank until the next round, which may be seconds away.
 bool HangDetector::SampledEnough() const {
   const auto known = [](const Worker& worker) {
     const bool changes = worker.activity == Activity::kActive && worker.same > 0;
@@ -416,8 +477,8 @@ rendezvous::WorkerProgress HangDetector::ProgressOf(uint32_t local_rank, Instant
   }
   if (counted) {
     progress.phase = ProgressPhase::kCounted;
-    // A witness that is silent can't look: the worker holds the interpreter, and calls nothing
-    // more.
+    // A silent witness can't get the interpreter's lock. Its worker then runs no Python and begins
+    // no collective, so the last count still holds.
     progress.collectives = witness.collectives != 0 ? witness.collectives : worker.begun;
   } else if (SaysWhere(worker)) {
     progress.phase = ProgressPhaseOf(worker.word);
@@ -450,7 +511,6 @@ absl::Duration HangDetector::step_time() const {
   return longest;
 }
 
-// Zero = none was seen.
 absl::Duration HangDetector::MedianStep(const Worker& worker) {
   for (const ProgressPhase phase : {ProgressPhase::kTrain, ProgressPhase::kCounted}) {
     const auto times = worker.times.find(phase);

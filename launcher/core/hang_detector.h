@@ -20,9 +20,9 @@
 namespace ddprun::launcher {
 
 // Watches the workers of one generation on this node for hangs (R13): learns from their marks how
-// long steps take, suspects a worker that is silent for longer, looks closer at all of the node
-// then, and says what it found. It doesn't judge: who holds up a job shows only when all nodes'
-// findings are laid side by side (rendezvous/core/failures/hang_judge.h).
+// long steps take, suspects a worker that is silent for longer, then samples all workers of the
+// node and reports what each does. The detector doesn't judge: which rank holds up a job shows only
+// when the findings of all nodes are compared (rendezvous/core/failures/hang_judge.h).
 //
 //   looks: words of the page         LimitsOf()              samples of /proc
 //   (NextLook, OnWords)  ──silent for longer──►  suspect  ──(NextSample, OnVitals)──► TakeReport
@@ -32,61 +32,64 @@ class HangDetector {
  public:
   HangDetector(const HangSettings& settings, uint32_t worker_count, Instant now);
 
-  // Its process is there. Who marks nothing is watched from now on: until then it may wait for what
-  // its template imports. Again: nothing.
+  // The worker's process has started. A worker that marks nothing is watched from now on; before
+  // that it may wait for the imports of the interpreter that it is forked from. A second call does
+  // nothing.
   void OnStarted(Instant now, uint32_t local_rank);
-  // A page was opened: a mark may come at any time.
+  // A worker opened its page, so a mark may come at any time.
   void OnOpened(Instant now);
-  // By local rank: the workers' words, 0 = never marked; and the collectives that they have begun,
-  // and one, 0 or nothing = not known.
+  // A look at the pages. Params, by local rank: words: 0 = never marked; collectives: how many the
+  // worker has begun, plus one; 0 or absent = not known.
   void OnWords(Instant now, const std::vector<uint64_t>& words,
                const std::vector<uint64_t>& collectives = {});
-  // What they say of themselves, by local rank; wanted before OnVitals.
+  // What the workers' witnesses report, by local rank. To be called before each OnVitals.
   void OnWitnesses(std::vector<Witness> witnesses);
-  // By local rank.
+  // A sample of /proc, by local rank.
   void OnVitals(Instant now, const std::vector<WorkerVital>& vitals);
-  // The service asks for the findings.
+  // The service asks for the findings (R13). Params: sample: time between two samples.
   void OnAsked(Instant now, absl::Duration sample);
-  // `well`: with status 0, so that what its witness said last is what the others have to wait with.
+  // A worker ended. Params: well: with status 0. If its last witness was final, the others may wait
+  // for collectives that it never began, and its groups are reported as those of a worker that
+  // left.
   void OnEnded(uint32_t local_rank, bool well = false);
 
   // When OnWords is wanted next; infinite while no worker has opened its page. An eighth of the
-  // median step within 10 ms to 1 s: the kernel tells nobody of a store into shared memory, and a
-  // look is one load a worker.
+  // median step, within 10 ms to 1 s: the kernel has no notification for a store into shared
+  // memory, and a look is only a few loads.
   Instant NextLook() const;
-  // When OnVitals is wanted next; infinite while nobody is suspect and nobody asked, and no worker
-  // is watched by what it does.
+  // When OnVitals is wanted next; infinite unless a worker is suspect, the service has asked, or a
+  // worker is watched by its processor time and output.
   Instant NextSample() const;
-  // What is to be told to the service now. Clears it.
+  // The report to send to the service now, if there is one. Clears it.
   std::optional<rendezvous::HangReport> TakeReport();
 
-  // Its marks are watched, its own or those that are counted for it.
+  // Whether the worker's progress is known from its own marks or from steps counted for it.
   bool marked(uint32_t local_rank) const {
     return SaysWhere(workers_.at(local_rank)) || counted(local_rank);
   }
   bool counted(uint32_t local_rank) const { return IsCounted(workers_.at(local_rank)); }
   bool any_suspect() const;
-  // Of the worker's phase, as far as they are learned.
+  // The limits of the worker's current phase.
   PhaseLimits limits(uint32_t local_rank) const { return Limits(workers_.at(local_rank)); }
   bool suspect(uint32_t local_rank) const { return workers_.at(local_rank).suspect; }
   uint64_t step(uint32_t local_rank) const { return ProgressStepOf(workers_.at(local_rank).word); }
-  // Median training step of the slowest worker; zero = none was seen.
+  // Median training step of the slowest worker; zero = no step was seen.
   absl::Duration step_time() const;
-  // How long it has made no progress.
+  // How long the worker has made no progress.
   absl::Duration silent(uint32_t local_rank, Instant now) const {
     return now - workers_.at(local_rank).changed;
   }
   // Grows with the worker's progress.
   uint64_t progress(uint32_t local_rank) const { return workers_.at(local_rank).progress; }
-  // How long a worker that nothing is proven of may make no progress.
+  // How long a worker may make no progress before it is ended without a proof.
   absl::Duration end_after(uint32_t local_rank) const { return EndAfter(workers_.at(local_rank)); }
   // The longest time without progress that a suspect has gone on after, here or in `settings`.
   absl::Duration survived() const { return settings_.survived; }
-  // True when the worker has made no progress since the findings were reported: they still hold.
+  // True when the worker has made no progress since the last report, so that its findings hold.
   bool StillStands(uint32_t local_rank) const;
   // "no progress in train, step 17, for 2.1s".
   std::string Describe(uint32_t local_rank, Instant now) const;
-  // As last seen.
+  // The newest ones.
   const Witness& witness(uint32_t local_rank) const { return workers_.at(local_rank).witness; }
   const WorkerVital& vital(uint32_t local_rank) const { return workers_.at(local_rank).vital; }
 
@@ -95,11 +98,11 @@ class HangDetector {
     bool alive = true;
     bool started = false;
     uint64_t word = 0;
-    Instant marked;         // when that was seen to change
-    uint64_t begun = 0;     // collectives, as for OnWords, as last known
-    uint64_t progress = 0;  // how often either changed
-    Instant changed;  // the last of these changes; of neither, last sign of life, or its start
-    Instant lived;    // last sign of life, or its start
+    Instant marked;         // when a look last saw `word` change
+    uint64_t begun = 0;     // collectives plus one, as for OnWords; 0 = not known
+    uint64_t progress = 0;  // changes of `word` and `begun` that counted as progress
+    Instant changed;  // the last progress; where none is known, the last processor time or output
+    Instant lived;    // the last progress, processor time or output, or the start
     bool first_step_seen = false;
     std::map<ProgressPhase, StepTimes> times;
     StepPace pace;
@@ -107,10 +110,10 @@ class HangDetector {
     Witness witness;
     bool stays_inside = false;  // the last two witnesses named the same collective
     bool left = false;          // ended well, and its witness was final
-    WorkerVital vital;          // what later samples are compared with
-    Instant sampled;            // when it was taken; infinite = not yet
-    uint32_t same = 0;          // samples in a row that showed no sign of life
-    uint32_t stopped = 0;       // samples in a row that showed it stopped
+    WorkerVital vital;          // what the next sample is compared with
+    Instant sampled;            // when `vital` was taken; infinite = not in this round
+    uint32_t same = 0;          // samples in a row without a sign of life
+    uint32_t stopped = 0;       // samples in a row in state T or t
     rendezvous::Activity activity = rendezvous::Activity::kUnknown;
     uint64_t told_progress = 0;
   };

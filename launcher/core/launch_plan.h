@@ -20,7 +20,7 @@
 
 namespace ddprun::launcher {
 
-// Where the rendezvous service of a job is, and who starts it.
+// Where the rendezvous service of a job is, and whether this node starts it.
 struct EndpointPlan {
   // kUnix: a job of one node without an endpoint: the service listens on a unix socket.
   // kTcp: host and port below.
@@ -36,11 +36,10 @@ struct EndpointPlan {
   bool has_store = false;
   // kAuto: host when the endpoint's address is one of this machine's.
   Hosting hosting = Hosting::kAuto;
-  // What to do if no other node joins, for a launch that may be of this node alone; "" = nothing is
-  // known.
+  // Advice if no other node joins, for a launch that may have only this node; "" = none.
   std::string alone_hint;
-  // Where the host's name is from and what to do if it doesn't resolve, for a name that the user
-  // didn't give; "" = the user gave it.
+  // For a host name that the user didn't give: where it comes from, and advice if it doesn't
+  // resolve; "" = the user gave the name.
   std::string name_hint;
 };
 
@@ -60,10 +59,10 @@ struct OutputPlan {
   std::map<uint32_t, StreamSink> stderr_sinks;
   // Template of the console prefix; ${role_name}, ${rank}, ${local_rank} are replaced.
   std::string prefix_template = "[${role_name}${local_rank}]:";
-  // --collapse_output: lines that several workers say alike are shown once on the console.
+  // --collapse_output: equal lines of several workers are shown once on the console.
   bool collapse = false;
-  // --local_ranks_filter: only these workers' output is shown on the console; empty = all. Of the
-  // others inherited streams are dropped, teed ones go to their files alone.
+  // --local_ranks_filter: only these workers' output is shown on the console; empty = all.
+  // Inherited streams of other workers are dropped, and teed ones go only to their files.
   std::set<uint32_t> local_ranks_filter;
   // --duplicate_stdout_filters, …: lines of teed streams that hold one of these texts go to
   // filtered_stdout.log (filtered_stderr.log) of the attempt too. "" is in every line.
@@ -79,23 +78,23 @@ struct SignalPlan {
   std::string text = "SIGTERM,SIGINT,SIGHUP,SIGQUIT";
 };
 
-// What CUDA_VISIBLE_DEVICES and LOCAL_RANK say to the workers.
+// The workers' CUDA_VISIBLE_DEVICES and LOCAL_RANK.
 struct DevicePlan {
-  // --virtual_local_rank: each worker sees its own device only, as number 0.
+  // --virtual_local_rank: each worker sees only its own device, as number 0.
   bool virtual_local_rank = false;
-  // The list of this node's devices (numbers, or UUIDs as the user's variable has them): at least
-  // one for each worker with virtual_local_rank. Empty: CUDA_VISIBLE_DEVICES is inherited, or with
-  // virtual_local_rank the local rank.
+  // This node's devices (numbers, or UUIDs if the user's variable has them): with
+  // virtual_local_rank at least one for each worker. Empty: CUDA_VISIBLE_DEVICES is inherited, or
+  // with virtual_local_rank is the local rank.
   std::vector<std::string> visible;
 };
 
-// --on_hang: what becomes of a worker that was found to hang.
+// --on_hang: what happens to a hung worker.
 enum class OnHang {
-  kRestart,  // it counts as failed
-  kReport,   // the user is told, no more
+  kRestart,  // the worker counts as failed
+  kReport,   // the user is notified, nothing else
 };
 
-// --leftovers: what becomes of processes that workers leave behind.
+// --leftovers: what happens to processes that workers leave behind.
 struct LeftoverPlan {
   enum class Mode {
     kKill,   // they are killed with their worker
@@ -103,8 +102,8 @@ struct LeftoverPlan {
     kSpare,  // as kWait, but after success they stay
   };
   Mode mode = Mode::kWait;
-  // After success the agent waits so long for them; after anything else kTimeAfterFailure, during
-  // which the next generation may run.
+  // How long the agent waits for leftover processes after success. After a stop they have
+  // kTimeAfterFailure, during which the next generation may already run.
   absl::Duration after_success = absl::Minutes(10);
   static constexpr absl::Duration kTimeAfterFailure = absl::Seconds(10);
 };
@@ -118,44 +117,46 @@ enum class Preflight {
 
 // How workers start (docs/WARM.md).
 struct WarmPlan {
-  bool on = false;  // --warm on; of programs in Python that may be restarted by default
-  // Nobody has asked for it, by --warm, --preload, --warm_memory or a daemon: no start is later for
-  // it than without it, and nothing is said to the user.
+  bool on = false;  // --warm on; the default for Python programs that may be restarted
+  // The user hasn't asked for warm starts (by --warm, --preload, --warm_memory or a daemon): no
+  // start may be later than without them, and nothing is printed.
   bool unasked = false;
-  // Workers have all of the processors: imports ahead have only what they leave.
+  // Workers use all processors, so imports ahead get only the time that workers leave.
   bool crowded = false;
-  // No --warm is given, and the workers' program isn't Python: on from when a worker says that it
-  // goes on in its process when another one fails. Then the start of the missing one is nearly all
-  // that the others wait for.
+  // No --warm is given, and the workers' program isn't Python: warm starts begin when a worker
+  // reports that it goes on in its process when another one fails. The others then wait for little
+  // but the start of the missing worker.
   bool for_survivors = false;
-  // Not --warm off: a daemon of the user's is asked for an interpreter; where one runs, it is on.
+  // Without --warm off: the user's daemon is asked for an interpreter; if a daemon runs, `on` is
+  // set.
   bool asks_daemon = false;
   std::vector<std::string> preload;  // --preload: modules that are imported ahead in any case
-  // --warm_memory: what the parked interpreter may hold. Neither: no bound, but none is parked
-  // where less than a quarter of the machine's memory is free.
+  // --warm_memory: how much the fork server may hold. If neither is set there is no limit, but no
+  // fork server is started while less than a quarter of the memory is free.
   std::optional<uint64_t> memory_bytes;
   std::optional<double> memory_percent;  // of the machine's memory
-  std::string kept;  // path of what jobs before this one have learned; "" = nothing is kept
+  std::string kept;  // path of the file that earlier jobs have learned into; "" = nothing is kept
 };
 
 // When a job of Slurm isn't requeued any more (docs/SLURM.md).
 struct RequeuePlan {
-  std::string job;             // whose runs this agent counts; "" = none
+  std::string job;  // Slurm's number of the job that this agent counts runs of; "" = none
   uint32_t give_up_after = 0;  // runs in a row without progress
 };
 
-// Everything that one `ddprun` run was asked to do, checked and complete: what the command line and
-// the environment come to. Made by launcher/plan, carried out by launcher/agent.
+// Everything that one `ddprun` run was asked to do, checked and complete: the result of the command
+// line and the environment. Made by launcher/plan, carried out by launcher/agent.
 struct LaunchPlan {
   rendezvous::JobSpec job;
   std::string token;      // job token; "" = none
   TlsFiles tls;           // none = without TLS
-  EndpointPlan endpoint;  // with etcd its first member, for the way there
-  // The job's record is in etcd, and any node can have its service; nullopt = the endpoint has it.
+  EndpointPlan endpoint;  // with etcd its first member, for routing
+  // The job's record is in etcd, and any node can run the service; nullopt = the endpoint's node
+  // runs it.
   std::optional<rendezvous::EtcdSettings> etcd;
-  // Where the service listens on the node that has it, with etcd; 0 = at any free port.
+  // With etcd: the port of the service on the node that runs it; 0 = any free port.
   uint16_t service_port = 0;
-  // torchrun's name of what this run asked for: "static", "c10d", "etcd" or "etcd-v2".
+  // torchrun's name of the requested rendezvous: "static", "c10d", "etcd" or "etcd-v2".
   std::string rdzv_backend = "c10d";
 
   std::optional<uint32_t> node_rank;  // explicit claim
@@ -172,8 +173,8 @@ struct LaunchPlan {
   // The worker's command before ${local_rank} macros: {python, "-u", "train.py", …}.
   std::vector<std::string> argv;
   Preflight preflight = Preflight::kNone;
-  // Path of a file that is empty as long as workers may begin; else it says what prevents the run,
-  // and a worker that ends has failed for that. "" = none.
+  // Path of a file that is empty as long as workers may begin. Else the file has what prevents the
+  // run, and a worker that ends has failed for that reason. "" = none.
   std::string preflight_result;
   // argv begins with a Python interpreter, which ddprun has chosen for a script or module.
   bool runs_python = false;
@@ -187,33 +188,33 @@ struct LaunchPlan {
   // Variables of the file of --config, for workers: only where neither the user's environment nor
   // the contract has the name.
   std::vector<std::pair<std::string, std::string>> extra_environment;
-  // The script is told to use DeepSpeed: workers get the variables of its launcher, too.
+  // The script's options ask for DeepSpeed: workers get the variables of its launcher, too.
   bool deepspeed = false;
   DevicePlan devices;
   // --omp_threads; nullopt = torchrun's rule for OMP_NUM_THREADS.
   std::optional<uint32_t> omp_threads;
   NumaBinding numa_binding = NumaBinding::kNone;
-  CpuBinding cpu_binding = CpuBinding::kNone;  // at most one of them is given
-  // What the binding comes to here, by local rank: the CPUs of each worker, and with --omp_threads
-  // auto its OMP_NUM_THREADS in place of omp_threads. Empty = workers run where the agent may.
+  CpuBinding cpu_binding = CpuBinding::kNone;  // at most one of the two bindings is given
+  // The resulting binding, by local rank: the CPUs of each worker, and with --omp_threads auto its
+  // OMP_NUM_THREADS in place of omp_threads. Empty = workers run where the agent may.
   std::vector<CpuSet> worker_cpus;
   std::vector<uint32_t> worker_omp_threads;
   SignalPlan signals;
   // Abstract unix socket that this agent holds while it lives, for the other tasks of its node in a
   // Slurm step (node_socket.h); "" = none.
   std::string node_socket;
-  // The job of Slurm that this agent requeues when it loses the service, whose node has the batch
-  // script too; "" = none.
+  // The Slurm job that this agent requeues when it loses the service, because the service's node
+  // runs the batch script, too; "" = none.
   std::string requeue_job;
   RequeuePlan requeues;
 
   OutputPlan output;
   std::string event_log;  // path of the JSON-lines timeline; "" = none
-  std::string
-      status_page;  // "host:port" of the service's pages, where this agent has it; "" = none
-  std::string status_page_token;  // of who reads them; "" = none
-  // --state_dir: where the service keeps what must outlive it, where this agent has it; "" = with
-  // the agent's own files, which go with it.
+  // "host:port" of the service's pages, if this agent runs the service; "" = none.
+  std::string status_page;
+  std::string status_page_token;  // that readers of the pages must show; "" = none
+  // --state_dir: where the service keeps its state if this agent runs it; "" = among the agent's
+  // own files, which are removed with it.
   std::string state_dir;
   std::string report_file;  // --report_file: path of the failure report as JSON; "" = none
   // --event_log_handler console: torchrun's events as JSON lines on stderr.
@@ -223,7 +224,7 @@ struct LaunchPlan {
   // How long a restart waits for the GPUs' memory; zero = not at all.
   absl::Duration gpu_memory_wait = absl::Seconds(3);
   LeftoverPlan leftovers;
-  // --cgroup on: workers get a cgroup of their own where one can be had.
+  // --cgroup on: workers get a cgroup of their own if one can be made.
   bool use_cgroup = true;
   ExitBarrierSettings exit_barrier;
   // --mark auto: workers in Python have the steps of their optimizers marked.

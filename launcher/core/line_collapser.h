@@ -15,9 +15,9 @@
 
 namespace ddprun::launcher {
 
-// Makes one line of what several workers say alike: "[default0-7]:loading the model". A line is
-// held until every live stream has said it, for `hold` at most; then it goes out with the local
-// ranks that did. What one worker says stays in its order.
+// Merges equal lines of several workers into one: "[default0-7]:loading the model". A line is held
+// until every live stream has had it, for `hold` at most, and then shown with the local ranks that
+// had it. The lines of one worker stay in order.
 //
 // Cost: one look-up in a hash map for each line; memory as Bounds says.
 // Pure: time and lines in, lines out. Threads: one at a time.
@@ -25,12 +25,12 @@ class LineCollapser {
  public:
   struct Bounds {
     absl::Duration hold = absl::Milliseconds(200);
-    // Of text that waits; beyond it the oldest lines go out before their time.
+    // Most text that is held; beyond that the oldest lines are shown before their time.
     size_t bytes_max = size_t{256} << 10;
   };
   // One line to show, without its newline.
   struct Line {
-    std::vector<uint32_t> local_ranks;  // who said it, ascending
+    std::vector<uint32_t> local_ranks;  // the workers that had it, ascending
     std::string text;
   };
 
@@ -44,29 +44,29 @@ class LineCollapser {
 
   // The lines that are due, in order.
   std::vector<Line> Take(Instant now);
-  // All that wait.
+  // All lines that are held.
   std::vector<Line> TakeAll();
-  // When lines are due next; infinite = none waits.
+  // When lines are due next; infinite = none is held.
   Instant NextDeadline() const;
 
  private:
   struct Waiting {
     std::string text;
-    std::vector<uint32_t> local_ranks;  // in the order of their coming
+    std::vector<uint32_t> local_ranks;  // in the order of arrival
     Instant due;
   };
   bool AllSaid(const Waiting& line) const;
   Line TakeFront();
 
   const Bounds bounds_;
-  // Of each live stream, the number of the last line that it said; 0 = none.
+  // By local rank of a live stream, the number of its last line; 0 = none.
   std::map<uint32_t, uint64_t> last_said_;
-  // Lines in the order of their first saying. The first one's number is `first_number_`; numbers
-  // rise by one.
+  // Held lines in the order of arrival. The first one's number is `first_number_`; numbers rise by
+  // one.
   std::deque<Waiting> waiting_;
   uint64_t first_number_ = 1;
   size_t waiting_bytes_ = 0;
-  // Numbers of the lines with this text that wait, ascending.
+  // Numbers of the held lines with this text, ascending.
   absl::flat_hash_map<std::string, std::deque<uint64_t>> numbers_;
 };
 

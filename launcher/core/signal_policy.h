@@ -7,29 +7,29 @@
 
 namespace ddprun::launcher {
 
-// What an agent does with each signal that it gets; docs/SIGNALS.md is this as a table.
+// An agent's response to each signal that it gets; docs/SIGNALS.md has it as a table.
 //
-// SIGTERM preempts only programs that ask for stop steps, which have said that they want to be
-// stopped so. All others see torchrun's TERM; if it always preempted, a killed plain script would
-// end with 75, and a job of fixed size on all its nodes.
+// SIGTERM preempts only programs that ask for stop steps, because they have asked to be stopped
+// that way. All others see torchrun's TERM. If SIGTERM always preempted, a killed plain script
+// would end with 75, and a killed job of fixed size with 75 on all its nodes.
 struct SignalPolicy {
   // --signals_to_handle: these stop the workers with the same signal, and the agent leaves.
   std::set<int> ending = {SIGTERM, SIGINT, SIGHUP, SIGQUIT};
   // --preempt_signals: this node is about to be taken away; all workers stop at one step (R14).
   std::set<int> preempting;
-  // SIGTERM, an ending one, says so too where all workers of the node ask for a stop step: unless
+  // SIGTERM, an ending signal, also preempts if all workers of the node ask for a stop step, unless
   // --preempt_signals is given.
   bool term_preempts_who_asks = false;
 
   bool Ends(int number) const { return ending.contains(number) || preempting.contains(number); }
   bool Preempts(int number) const { return preempting.contains(number); }
-  // Ctrl-C is meant for the job, whatever is left of it elsewhere.
+  // Ctrl-C ends the job on all nodes.
   bool EndsJob(int number) const { return number == SIGINT && !Preempts(number); }
 };
 
 // Signals that come from outside and don't ask for an end: an agent passes them on to its workers.
-// SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPWR and the real-time ones. Not among
-// them is what the kernel sends a process for its own doing, and what doesn't end one by default.
+// SIGUSR1, SIGUSR2, SIGALRM, SIGVTALRM, SIGPROF, SIGIO, SIGPWR and the real-time ones. Signals that
+// the kernel sends for a process's own faults, and those ignored by default, aren't among them.
 std::vector<int> PassedOnSignals();
 
 // What an agent of this policy watches: its ending and preempting signals and the passed on ones,

@@ -7,16 +7,14 @@
 
 namespace ddprun::launcher {
 
-// What gdb's "thread apply all backtrace" or py-spy's "dump" wrote, without threads that have no
-// function of a known name under their line; "" = none has one, so that nobody takes a tool's
-// greeting for a stack.
-// Any bytes are fine; linear. Pure.
+// The output of gdb's "thread apply all backtrace" or py-spy's "dump", without threads that have no
+// function of a known name; "" = no thread has one, so that a tool's greeting isn't taken for a
+// stack. Accepts any bytes; linear. Pure.
 std::string WithoutEmptyStacks(absl::string_view text);
 
-// A fact of a failure (docs/LOGS.md#facts) of a hung worker whose stacks are not those that help
-// most: how the next report has them. "" = nothing is missing.
-// Params: tool: that was run, "" = none is installed; has_text: it wrote stacks; is_python: the
-// worker is one of Python.
+// A fact (docs/LOGS.md#facts) about a hung worker whose most useful stacks are missing: how the
+// next report can have them. "" = nothing is missing. Params: tool: the tool that was run, "" =
+// none is installed; has_text: the tool wrote stacks; is_python: the worker runs Python.
 std::string StackFact(absl::string_view tool, bool has_text, bool is_python);
 
 }  // namespace ddprun::launcher

@@ -70,7 +70,7 @@ void StepPace::Add(absl::Duration together, uint64_t count) {
   gathered_steps_ += count;
   if (gathered_ < kGathered) return;
   const auto steps = static_cast<double>(std::exchange(gathered_steps_, 0));
-  // Once, however many: a program may jump to the step at which it goes on.
+  // Added once, however many steps: a program that resumes may jump to a later step.
   times_.Add(std::exchange(gathered_, absl::ZeroDuration()) / steps);
 }
 

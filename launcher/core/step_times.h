@@ -9,8 +9,8 @@
 
 namespace ddprun::launcher {
 
-// How long the steps of one worker took, in one phase: counts in buckets whose edges grow by 9 %
-// (2^(1/8)), from 16 µs to more than a day, and the time in each. 3 KiB whatever their number.
+// A histogram of the step times of one worker in one phase: counts in buckets whose edges grow by
+// 9 % (2^(1/8)), from 16 µs to more than a day, and the time in each. Always 3 KiB.
 //
 // Older steps fade: all counts are halved when 16,384 are held, so that a program whose steps grow
 // longer is learned anew. Pure; one thread.
@@ -40,9 +40,9 @@ class StepTimes {
   uint64_t seen_ = 0;
 };
 
-// How long steps take, which may be shorter than the looks at them are apart: what is added is
-// gathered over a quarter of a second, so that a look that sees two steps, or came just before one,
-// doesn't count as long as it took. For people, and for what is planned in steps.
+// The step time of one worker, also of steps that are shorter than the time between two looks.
+// Steps are gathered over a quarter of a second, so that a look that sees two steps, or comes just
+// before a step ends, doesn't distort the result. For people, and for planning in steps (R14).
 // Pure; one thread.
 class StepPace {
  public:
@@ -57,11 +57,11 @@ class StepPace {
   uint64_t gathered_steps_ = 0;
 };
 
-// What a worker may take in a phase.
+// How long a worker may be silent in a phase.
 struct PhaseLimits {
-  absl::Duration suspect;  // without a mark for so long: look closer
-  absl::Duration overdue;  // a verdict, although the worker is busy
-  absl::Duration sample;   // between two looks at a suspect
+  absl::Duration suspect;  // silent for this long: take samples
+  absl::Duration overdue;  // silent for this long: a verdict is possible although it is busy
+  absl::Duration sample;   // time between two samples of a suspect
 };
 
 // The limits that follow from the steps seen. Suspect: with fewer than 5 steps, at the first-step
@@ -73,25 +73,25 @@ struct PhaseLimits {
 PhaseLimits LimitsOf(const StepTimes& times, absl::Duration slack,
                      absl::Duration first_step_timeout);
 
-// Of steps that are counted for a program, which doesn't say what else it does: an evaluation or a
-// save is part of a step. Suspect as above for 5 steps and more, whatever their number; at
-// kCountedUnlearned before. Overdue, for who may be working, at the first-step timeout or twice the
-// other limit.
+// The limits for steps that are counted for a program. The program doesn't mark what else it does,
+// so an evaluation or a save is part of a step. Suspect: as above for fewer than 100 steps, however
+// many there are, and with fewer than 5 at kCountedUnlearned. Overdue: at the first-step timeout or
+// twice the other limit, whichever is longer, because the worker may be working.
 PhaseLimits LimitsOfCounted(const StepTimes& times, absl::Duration slack,
                             absl::Duration first_step_timeout);
 
 inline constexpr uint64_t kStepsForCounted = 5;
-// A suspicion of such a worker ends nothing, so it may come before its steps are known.
+// A suspicion of such a worker ends nothing, so it may come before the worker's steps are known.
 inline constexpr absl::Duration kCountedUnlearned = absl::Seconds(4);
 inline constexpr absl::Duration kCountedSample = absl::Milliseconds(500);
 inline constexpr uint64_t kStepsForMaximum = 100;
 inline constexpr uint64_t kStepsForQuantile = 1000;
 inline constexpr absl::Duration kSuspectSlack = absl::Milliseconds(500);
-// A busy worker is given this much whatever its steps: a restart costs about as much.
+// The least overdue limit of a busy worker: a restart costs about as much.
 inline constexpr absl::Duration kBusyLeast = absl::Seconds(10);
 inline constexpr absl::Duration kSampleLeast = absl::Milliseconds(250);
 inline constexpr absl::Duration kSampleMost = absl::Seconds(60);
-// Of a phase that isn't learned.
+// Time between samples in a phase that isn't learned.
 inline constexpr absl::Duration kUnlearnedSample = absl::Seconds(5);
 
 }  // namespace ddprun::launcher

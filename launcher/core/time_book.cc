@@ -41,7 +41,7 @@ TimeCause TimeBook::CauseOf(const std::vector<uint64_t>& words) const {
   if (saves) return TimeCause::kCheckpoint;
   if (evaluates) return TimeCause::kEvaluation;
   if (trains) return step <= redone_to_ ? TimeCause::kRework : TimeCause::kTraining;
-  if (counted) return TimeCause::kTraining;  // what of it was done before nobody says
+  if (counted) return TimeCause::kTraining;  // rework can't be recognized
   if (starts) return TimeCause::kStartUp;
   if (waits) return TimeCause::kIdle;
   const bool any = std::any_of(words.begin(), words.end(), [](uint64_t word) { return word != 0; });
@@ -60,12 +60,12 @@ void TimeBook::OnLook(Instant now, const Look& look) {
   const bool was_start = IsStart(cause_);
   BookUntil(changed);
   if (was_start) {
-    // What is longer than the time since the mark was waited for before it, as part of the start.
+    // A wait that is longer than the time since the mark began before it, and is part of the start.
     data_owed_ = waited <= now - changed ? waited : absl::ZeroDuration();
   }
   words_ = look.words;
   cause_ = CauseOf(words_);
-  // What comes before the first mark is the way to it.
+  // Time before the first mark is start-up.
   if (cause_ != TimeCause::kUnmarked) {
     spent_[TimeCause::kStartUp] += std::exchange(spent_[TimeCause::kUnmarked], {});
   }

@@ -10,9 +10,9 @@
 
 namespace ddprun::launcher {
 
-// Books how the workers of this node spend a generation (docs/GOODPUT.md), from the words of their
-// pages. Where they do different things at a time, what holds up the others counts: a checkpoint
-// before an evaluation before training.
+// Accounts for how the workers of this node spend a generation (docs/GOODPUT.md), from the words of
+// their pages. If workers do different things at a time, the one that holds up the others counts: a
+// checkpoint before an evaluation before training.
 //
 // A mark counts from the time that the worker stored with it, or else from the look that saw it.
 // Pure; one thread.
@@ -21,10 +21,10 @@ class TimeBook {
   // What the pages show at a time.
   struct Look {
     std::vector<uint64_t> words;  // by local rank; 0 = never marked
-    // When they were stored, by local rank; beyond the last look or the future = not known.
+    // When each word was stored, by local rank; before the last look or in the future = not known.
     std::vector<Instant> marked = {};
-    // How long the worker that waited longest has waited for data so far. As much of it as was
-    // training is booked as such.
+    // How long the worker that waited longest has waited for data so far. Booked as waiting only
+    // for as long as the phase is training.
     absl::Duration data_wait = {};
   };
 
@@ -32,7 +32,8 @@ class TimeBook {
   TimeBook(uint64_t redone_to, Instant now);
 
   void OnLook(Instant now, const Look& look);
-  // The workers have begun to end: what follows is booked by others. The first time counts.
+  // The workers have begun to end; the service accounts for the time from here on. Only the first
+  // call counts.
   void Close(Instant now);
 
   rendezvous::NodeTime Read(Instant now) const;
@@ -45,11 +46,11 @@ class TimeBook {
   const uint64_t redone_to_;
   std::vector<uint64_t> words_;
   rendezvous::TimeCause cause_ = rendezvous::TimeCause::kUnmarked;  // since last_
-  Instant last_;                                                    // mark of any
+  Instant last_;                                                    // spent_ is booked up to here
   Instant looked_;
   Instant closed_ = Instant::Infinite();
-  absl::Duration data_wait_;  // as told
-  absl::Duration data_owed_;  // of it, not yet booked
+  absl::Duration data_wait_;  // Look::data_wait of the last look
+  absl::Duration data_owed_;  // the part of data_wait_ that isn't booked
   rendezvous::TimeSpent spent_;
 };
 

@@ -11,18 +11,18 @@
 
 namespace ddprun::launcher {
 
-// What a thread of a Python worker saw of the training beside it since the last step
-// (launcher/marks). None of it is needed, and all of it may be wrong: it is the worker's word.
+// The self-report of a Python worker: what a thread beside the training (launcher/marks) has seen
+// of it since the last step. Optional and untrusted: a worker may have stored anything.
 struct Witness {
-  uint64_t collectives = 0;  // begun in torch.distributed's default group, and one; 0 = not known
-  uint64_t looks = 0;        // since the last step
-  uint64_t places = 0;       // functions that they found it in, and growths of its memory
-  uint64_t jumps = 0;        // of them in the jump of a loop
-  std::string place;       // for people: where it is in the script, innermost first; "" = not known
-  std::string user_place;  // the innermost of these places that is in no library
-  absl::Duration timeout;  // the longest of its groups; zero = not known
-  bool at_locks = false;   // each thread of Python's but the witness is acquiring a lock
-  bool final = false;      // the interpreter ends: the groups stay as they are
+  uint64_t collectives = 0;  // begun in torch.distributed's default group, plus one; 0 = not known
+  uint64_t looks = 0;        // of the thread at the training, since the last step
+  uint64_t places = 0;       // different functions seen, plus growths of memory
+  uint64_t jumps = 0;        // looks that saw the backward jump of a loop
+  std::string place;  // for people: the functions in the script, innermost first; "" = not known
+  std::string user_place;  // the innermost of these that is in no library
+  absl::Duration timeout;  // the longest of its process groups; zero = not known
+  bool at_locks = false;   // every other Python thread is acquiring a lock
+  bool final = false;      // the interpreter ends, so the groups don't change any more
   int64_t watcher = 0;     // thread id of the witness; 0 = not known
   std::vector<rendezvous::GroupProgress> groups;
   std::string inside_group;  // as in WorkerProgress
@@ -30,12 +30,12 @@ struct Witness {
 };
 
 // Reads the page's text about process groups into `witness`: a line "CALL\tGROUP" with the
-// collective that is waited in ("\t" = none), then a line "NAME\tSEQUENCE\tSIZE" for each group. A
-// line that isn't of that form ends it: a worker may have stored anything.
+// collective that the worker waits in ("\t" = none), then a line "NAME\tSEQUENCE\tSIZE" for each
+// group. Reading stops at a malformed line, because a worker may have stored anything.
 void ReadGroups(absl::string_view text, Witness* witness);
 
-// It runs in a loop of one or two functions that calls nothing and makes nothing. Work on one
-// rank alone that looks like that (a loop over numbers) can't be told from it.
+// Whether the worker is in a loop of one or two functions that calls nothing else and allocates
+// nothing. Real work of that form (a loop over numbers) can't be distinguished from it.
 inline bool TurnsInCircles(const Witness& witness) {
   constexpr uint64_t kLooksLeast = 6;
   constexpr uint64_t kPlacesMost = 2;

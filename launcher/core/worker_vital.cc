@@ -7,13 +7,13 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr absl::Duration kTick = absl::Milliseconds(10);
-// A main thread that waits with a timeout, again and again, wakes less often than this; one that
-// works with sockets, whose bytes /proc doesn't count, more often.
+// A main thread that waits with a timeout again and again wakes less often than this. One that
+// works with sockets wakes more often; /proc doesn't count bytes of sockets.
 constexpr double kTurnsPerSecond = 10;
 
 }  // namespace
 
-// By functions of the kernel.
+// Recognized by the names of kernel functions.
 bool WaitsForFile(const WorkerVital& vital) {
   constexpr const char* kParts[] = {
       "fuse",       "request_wait_answer", "nfs", "rpc_wait", "ceph", "ptlrpc",

@@ -23,12 +23,13 @@
 namespace ddprun::launcher {
 namespace {
 
-// The first steps of a job have the machine for themselves; then the next interpreter imports.
+// How long after a job's start the next interpreter begins to import: the job's first steps need
+// the machine.
 constexpr absl::Duration kPause = absl::Seconds(1);
 constexpr size_t kVisitorsMax = 1024;
 
 void Send(int socket, const daemon::v1::Answer& answer, std::vector<Fd> fds = {}) {
-  // Who has left meanwhile needs no answer; what was meant for it is closed.
+  // If the client has left meanwhile, the answer's descriptors are just closed.
   Outbox(socket).Send(answer.SerializeAsString(), std::move(fds)).IgnoreError();
 }
 
@@ -193,7 +194,7 @@ void Daemon::Do(const StartSpare& effect) {
   }
   Spare::Hooks hooks;
   hooks.ready = [this, id](uint64_t bytes) {
-    // Not from inside of a spare that it may end.
+    // Posted, because it may destroy the calling Spare.
     loop_->Post([this, id, bytes] { OnReady(id, bytes); });
   };
   hooks.gone = [this, id](const std::string& why) { OnGone(id, why); };

@@ -29,32 +29,32 @@ struct DaemonConfig {
   absl::Duration idle_max;  // infinite = they wait forever
 };
 
-// `ddprun daemon`: keeps interpreters parked between jobs, and gives them to the jobs of its user
-// on its machine, with the keeper whose children they are. Threads: the loop's; one in the
-// process, because wardens are forked.
+// `ddprun daemon`: keeps interpreters ready between jobs, and gives each with its keeper to a job
+// of its user on this machine. Threads: the loop's, the only one of the process, because wardens
+// are forked.
 //
-// Keepers are given away, not interpreters, because a process's parent can't be chosen: a fork of
-// the daemon's interpreter could be the child of the daemon only, or init's, and all that is
-// promised of teardown rests on the keeper being the parent of the workers. So keeper and
-// interpreter are forked ahead together, and the agent adopts the keeper. A job gets an interpreter
-// only if all that a process inherits is equal; variables count but for a short list, because no
-// launcher knows which ones a C library reads.
+// Keepers are given away, not interpreters, because a process can't choose its parent: a fork of
+// the daemon's interpreter could be a child only of the daemon or of init, and every promise about
+// teardown rests on the keeper being the parent of the workers. So keeper and interpreter are
+// forked ahead together, and the agent adopts the keeper. A job gets an interpreter only if
+// everything that a process inherits is equal. Variables count too, except for a short list,
+// because no launcher knows which ones a C library reads.
 class Daemon {
  public:
   // Errors: as TakeDaemonSeat(); of files in the folder.
   static absl::StatusOr<std::unique_ptr<Daemon>> Create(const DaemonConfig& config);
   ~Daemon();
 
-  // Until TERM, INT, HUP or `ddprun daemon stop`. Interpreters that wait end with it; those that
-  // jobs have don't.
+  // Runs until TERM, INT, HUP or `ddprun daemon stop`. Waiting interpreters end with the daemon;
+  // those of jobs don't.
   void Run();
 
  private:
-  // Somebody who asks; an agent's stays for as long as the agent.
+  // A client; an agent stays connected as long as it lives.
   struct Visitor {
     Fd socket;
     std::unique_ptr<FdWatch> watch;
-    uint64_t kind = 0;  // of its job; 0 = it is no job
+    uint64_t kind = 0;  // of its job; 0 = not a job
   };
   using Visitors = std::list<Visitor>;
 
@@ -85,7 +85,7 @@ class Daemon {
   Visitors visitors_;
   std::unique_ptr<FdWatch> door_;
   std::unique_ptr<Timer> timer_;
-  std::unique_ptr<PressureWatch> pressure_;  // null = the kernel doesn't tell us
+  std::unique_ptr<PressureWatch> pressure_;  // null = the kernel has no PSI for us
   std::vector<std::unique_ptr<SignalWatch>> signals_;
 };
 

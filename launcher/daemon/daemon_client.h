@@ -18,26 +18,26 @@ class Shelf;
 
 namespace ddprun::launcher {
 
-// What came of asking this user's daemon for an interpreter.
+// The result of asking this user's daemon for an interpreter.
 struct DaemonVisit {
   bool is_there = false;  // a daemon has answered
   std::optional<KeeperProcess> keeper;
-  std::string ready;   // what its interpreter has said
-  std::string why;     // "" = there is no daemon, or it gave a keeper
-  bool tells = false;  // the user wants to know why
-  Fd connection;       // for NotifySettled(); until it ends, no next interpreter is parked
+  std::string ready;   // the interpreter's "ready …" text
+  std::string why;     // why there is no keeper; "" = there is no daemon, or it gave one
+  bool tells = false;  // print `why`
+  Fd connection;       // for NotifySettled(); while it is open, no further interpreter is started
 };
 
-// Asks for a keeper whose interpreter has imported what this job's workers import, and adopts it
-// with these options. Waits 1 s at most for each of both; whatever fails, the job starts as without
-// a daemon. Requires: as ForkKeeper().
+// Asks for a keeper with an interpreter that has imported what this job's workers import, and
+// adopts the keeper with these options. Each step waits 1 s at most; after any failure the job
+// starts as without a daemon. Requires: as ForkKeeper().
 DaemonVisit VisitDaemon(const LaunchPlan& plan, const EnvironmentLookup& environment,
                         const KeeperOptions& options);
 
-// Tells the daemon that the job no longer needs the machine for its start.
+// Notifies the daemon that the job's start is over.
 void NotifySettled(const Fd& connection);
 
-// Asks the daemon what it has (Look), or to end (Stop).
+// Asks the daemon for the state of its pool (Look), or to end (Stop).
 // Errors: as ConnectToDaemon(); DEADLINE_EXCEEDED; FAILED_PRECONDITION — another ddprun.
 absl::StatusOr<daemon::v1::Shelf> AskForShelf(const std::string& folder, bool stop);
 

@@ -16,7 +16,7 @@ namespace ddprun::launcher {
 struct DaemonOptions {
   enum class What { kServe, kStatus, kStop };
   What what = What::kServe;
-  std::string folder;                            // "" = there is no place for it
+  std::string folder;                            // "" = no folder is possible
   WarmPlan memory;                               // memory_bytes or memory_percent
   absl::Duration idle_timeout = absl::Hours(1);  // zero = never
 };
@@ -25,7 +25,7 @@ struct DaemonOptions {
 absl::StatusOr<OptionsOrHelp<DaemonOptions>> ParseDaemonOptions(
     const std::vector<std::string>& arguments, const EnvironmentLookup& environment);
 
-// Carries it out. Returns: the exit status.
+// Runs the command. Returns: the exit status.
 int RunDaemonCommand(const DaemonOptions& options);
 
 }  // namespace ddprun::launcher

@@ -10,24 +10,24 @@
 
 namespace ddprun::launcher {
 
-// Where this user's daemon on this machine and those who ask it meet: DDPRUN_DAEMON_DIR, else
-// XDG_RUNTIME_DIR/ddprun-daemon, else ~/.cache/ddprun/daemon-HOST (or under XDG_CACHE_HOME),
-// because homes may be shared by machines.
-// "" = there is neither.
+// The folder of the socket of this user's daemon on this machine: DDPRUN_DAEMON_DIR, else
+// XDG_RUNTIME_DIR/ddprun-daemon, else ~/.cache/ddprun/daemon-HOST (or under XDG_CACHE_HOME), with
+// the host's name because machines may share a home. "" = none of these.
 std::string DaemonFolder(const EnvironmentLookup& environment);
 
-// The user's own folder that nobody else may enter. Errors: PERMISSION_DENIED — somebody else's, or
-// open to others; NOT_FOUND — it isn't there; of lstat(2).
+// Checks that the folder is this user's and closed to others. Errors: PERMISSION_DENIED — another
+// user's, or open to others; NOT_FOUND — no such folder; of lstat(2).
 absl::Status CheckOwnFolder(const std::string& folder);
 
-// A process of this user at the other end. Errors: PERMISSION_DENIED with the user's number.
+// Checks that the process at the other end is this user's. Errors: PERMISSION_DENIED with the
+// user's number.
 absl::Status CheckOwnPeer(int socket);
 
-// Errors: NOT_FOUND — no daemon is there; as CheckOwnFolder(), CheckOwnPeer(); of the path.
+// Errors: NOT_FOUND — there is no daemon; as CheckOwnFolder(), CheckOwnPeer(); of the path.
 absl::StatusOr<Fd> ConnectToDaemon(const std::string& folder);
 
-// In the folder, which is made. Errors: ALREADY_EXISTS — another daemon is there, with its pid; as
-// CheckOwnFolder(); of socket(2), bind(2), listen(2).
+// The daemon's socket in the folder, which is made. Errors: ALREADY_EXISTS — another daemon runs,
+// with its pid; as CheckOwnFolder(); of socket(2), bind(2), listen(2).
 struct DaemonSeat {
   Fd lock;
   Fd listener;

@@ -107,7 +107,7 @@ absl::Status SetScheduling(const Setup& setup) {
     return ErrnoStatus(errno, "sched_setaffinity");
   }
   if (setpriority(PRIO_PROCESS, 0, setup.nice()) != 0) return ErrnoStatus(errno, "setpriority");
-  // Not by WriteFile(): it is no file to be replaced.
+  // Not by WriteFile(), because a file of /proc can't be replaced.
   const Fd file(open(kOomFile, O_WRONLY | O_CLOEXEC));
   if (!file.valid()) return ErrnoStatus(errno, absl::StrCat("open ", kOomFile));
   return WriteAll(file.get(), absl::StrCat(setup.oom_score_adj()));

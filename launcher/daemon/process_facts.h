@@ -9,17 +9,20 @@
 
 namespace ddprun::launcher {
 
-// What this process hands down to its children and can be set anew in another process, and in
-// `facts` what can't: users and groups, rights, namespaces, the root, security labels, cgroups of
-// version 1, scheduling. Not the cgroup of version 2, into which a keeper moves when it is adopted.
-// Errors: of the files in /proc. Source: proc(5), getrlimit(2), sched_getaffinity(2).
+// The properties of this process that its children inherit and that another process can set for
+// itself, and in `facts` those that it can't: users and groups, capabilities, namespaces, the root,
+// security labels, cgroups of version 1, scheduling. Without the cgroup of version 2, into which a
+// keeper moves when it is adopted. Errors: of the files in /proc. Source: proc(5), getrlimit(2),
+// sched_getaffinity(2).
 absl::StatusOr<daemon::v1::Setup> OwnSetup();
 
-// Makes this process like that, for its children. Errors: what could not be set, or still differs.
+// Sets these properties for this process and its children. Errors: a property that can't be set, or
+// still differs.
 // Requires: one thread.
 absl::Status Become(const daemon::v1::Setup& setup);
 
-// Which program file this process runs: two that say the same speak the same.
+// Identifies the program file of this process: equal for processes of the same build, which speak
+// the same protocol.
 std::string ProgramIdentity();
 
 }  // namespace ddprun::launcher

@@ -95,7 +95,8 @@ void Spare::OnSaid(const std::string& text) {
 }
 
 void Spare::OnEnded(const std::string& how) {
-  // One that was ready is parked anew when a job asks for it, and not again and again.
+  // If the interpreter was ready, the next one is started when a job asks, to avoid an endless
+  // loop.
   if (told_) return Leave(absl::StrCat("its interpreter ", how));
   Do(starter_.OnEnded(loop_->Now(), how));
   LookAtStarter();
@@ -116,7 +117,7 @@ void Spare::LookAtStarter() {
   }
 }
 
-// Not from inside of what is destroyed by it.
+// Posted, because the hook destroys this.
 void Spare::Leave(std::string why) {
   watch_.reset();
   told_ = true;

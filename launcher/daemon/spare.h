@@ -16,17 +16,17 @@
 
 namespace ddprun::launcher {
 
-// One keeper with a parked interpreter, from its start until a job gets it: warden, keeper,
-// interpreter. Destroying it ends them.
+// One interpreter of the pool with its keeper and warden, from its start until a job gets it. The
+// destructor ends all three.
 // Threads: the loop's.
 class Spare {
  public:
   struct Hooks {
     std::function<void(uint64_t bytes)> ready;
-    std::function<void(std::string why)> gone;  // nothing is called after this
+    std::function<void(std::string why)> gone;  // no hook is called after this
   };
 
-  // `folder`: where the hook is (WriteParkHook()). `list`: a name for its file in there.
+  // `folder`: has the hook (WriteParkHook()). `list`: the name of this interpreter's list in it.
   Spare(EventLoop* loop, daemon::v1::Recipe recipe, std::string folder, std::string list,
         Hooks hooks);
   ~Spare();
@@ -36,9 +36,9 @@ class Spare {
 
   struct Leased {
     KeeperProcess keeper;
-    std::string ready;  // what the interpreter said
+    std::string ready;  // the interpreter's "ready …" text
   };
-  // Gives it away. Requires: hooks.ready was called.
+  // Gives the keeper away. Requires: hooks.ready was called.
   Leased Release();
 
  private:
@@ -66,7 +66,7 @@ class Spare {
   std::unique_ptr<FdWatch> watch_;
   std::unique_ptr<KeeperClient> keeper_;
   std::string ready_;
-  bool told_ = false;  // ready or gone
+  bool told_ = false;  // a hook was called
 };
 
 }  // namespace ddprun::launcher

@@ -16,7 +16,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Of a shell, a terminal or a login, and of one job.
+// Variables of a shell, a terminal or a login, and of one job.
 constexpr const char* kLoose[] = {"_",
                                   "GNOME_TERMINAL_SCREEN",
                                   "GPG_TTY",
@@ -39,7 +39,7 @@ constexpr const char* kLoose[] = {"_",
 // Ours, which no library reads.
 constexpr const char* kLoosePrefixes[] = {"DDPRUN_", "PET_"};
 
-// By the numbers of setrlimit(2), which are the same on all machines that ddprun is built for.
+// Indexed by the numbers of setrlimit(2), which are equal on all machines that ddprun is built for.
 constexpr const char* kLimits[] = {"processor time",
                                    "file sizes",
                                    "data",
@@ -66,7 +66,7 @@ bool IsLoose(const std::string& name) {
                      [&name](const char* prefix) { return absl::StartsWith(name, prefix); });
 }
 
-// So that no secret is kept for as long as a daemon lives.
+// A digest instead of the value, because the daemon must not keep secrets while it lives.
 std::string Digest(absl::string_view value) {
   return absl::StrCat(absl::Hex(StableHash(value), absl::kZeroPad16), ".", value.size());
 }

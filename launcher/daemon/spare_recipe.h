@@ -13,13 +13,13 @@
 
 namespace ddprun::launcher {
 
-// What this job's interpreter is parked with. Variables that differ between any two shells or jobs
-// (SHLVL, TMUX, TORCHELASTIC_RUN_ID) count as varying: no module that reads one of them while it is
-// imported is imported ahead. Errors: of OwnSetup().
+// How to start an interpreter for this job. Variables that differ between any two shells or jobs
+// (SHLVL, TMUX, TORCHELASTIC_RUN_ID) count as varying: a module that reads one of them at its
+// import isn't imported ahead. Errors: of OwnSetup().
 absl::StatusOr<daemon::v1::Recipe> MakeSpareRecipe(const LaunchPlan& plan,
                                                    const EnvironmentLookup& environment);
 
-// In what recipes must be the same: everything but what varies.
+// The pool key of a recipe: everything except varying variables.
 SpareFacts FactsOf(const daemon::v1::Recipe& recipe);
 
 ParkRecipe ParkRecipeOf(const daemon::v1::Recipe& recipe);

@@ -29,7 +29,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// As long as nobody has adopted the keeper, only its channel and we say that it should go.
+// The keeper's isolation timeout until an agent adopts it: only its channel and the warden end it.
 constexpr absl::Duration kForever = absl::InfiniteDuration();
 
 Fd TakeSocket() {
@@ -54,7 +54,7 @@ absl::StatusOr<daemon::v1::Setup> ReadSetup(int socket) {
   DDPRUN_ASSIGN_OR_RETURN(const std::optional<Message> message, ReceiveMessage(socket));
   daemon::v1::Setup setup;
   if (!message.has_value() || !setup.ParseFromString(message->bytes)) {
-    return absl::InvalidArgumentError("the warden was not told how to be");
+    return absl::InvalidArgumentError("the warden got no valid setup");
   }
   return setup;
 }
@@ -81,7 +81,7 @@ bool ReapAndKill(pid_t keeper, bool* keeper_gone) {
   }
 }
 
-// Until nothing is left below us. Requires: SIGCHLD is blocked.
+// Returns when no process below us is left. Requires: SIGCHLD is blocked.
 void Outlive(pid_t keeper, int keeper_pidfd, int socket, int child_signals) {
   bool keeper_gone = false;
   bool holder_gone = false;
@@ -105,7 +105,7 @@ absl::Status ForkAndReport(int socket, pid_t* pid) {
   *pid = keeper.pid;
   std::vector<Fd> fds;
   fds.push_back(std::move(keeper.channel));
-  // Where one is missing the keeper ends with its channel.
+  // If one can't be opened, the keeper ends when its channel is closed.
   DDPRUN_ASSIGN_OR_RETURN(Fd of_keeper, OpenPidfd(keeper.pid, "the keeper"));
   DDPRUN_ASSIGN_OR_RETURN(Fd of_warden, OpenPidfd(getpid(), "its warden"));
   fds.push_back(std::move(of_keeper));

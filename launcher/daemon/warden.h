@@ -7,14 +7,14 @@ namespace ddprun::launcher {
 
 // The first word of a command line that is a warden: `ddprun daemon-warden`, for ddprun itself.
 inline constexpr absl::string_view kWardenCommand = "daemon-warden";
-// The variable that says which descriptor is its socket.
+// The variable with the descriptor number of the warden's socket.
 inline constexpr char kWardenSocket[] = "DDPRUN_WARDEN_SOCKET";
 
-// The parent of a keeper that is forked before there is an agent, in the place of that agent: it
-// becomes what the Setup says that it reads from its socket, forks the keeper, gives it away, and
-// outlives it. A keeper that is killed leaves its processes to us, and we kill them; one that
-// somebody stopped goes on when the other end of the socket is gone. Neither needs the daemon.
-// Returns: the exit status.
+// The supervisor of a keeper that is forked before its agent exists. The warden reads a Setup from
+// its socket, takes on those properties, forks the keeper, gives it away, and outlives it. If the
+// keeper is killed, its processes become the warden's children, which kills them. If the keeper was
+// stopped, the warden continues it when the other end of the socket is closed. This works without
+// the daemon. Returns: the exit status.
 int RunWarden();
 
 }  // namespace ddprun::launcher

@@ -14,18 +14,18 @@
 
 namespace ddprun::launcher {
 
-// What `ddprun env` and `ddprun doctor` have in common.
+// The common options of `ddprun env` and `ddprun doctor`.
 struct MachineOptions {
   bool json = false;
-  absl::Duration limit = absl::Seconds(20);        // for what may never answer
+  absl::Duration limit = absl::Seconds(20);        // for probes that may never answer
   std::string python;                              // path of the interpreter; "" = none
-  std::map<std::string, std::string> environment;  // those of kEnvironmentOfInterest that are set
-  // The job whose workers are this command, one on each node: options of ddprun; empty = this
-  // machine alone.
+  std::map<std::string, std::string> environment;  // the set variables of kEnvironmentOfInterest
+  // Options of ddprun for a job that runs this command as its worker, one on each node; empty =
+  // only this machine.
   std::vector<std::string> job;
-  // This process is such a worker: what it finds goes to rank 0, which compares.
+  // This process is such a worker: it sends its facts to rank 0, which compares.
   bool exchange = false;
-  // Its RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_ERROR_FILE.
+  // The worker's RANK, WORLD_SIZE, MASTER_ADDR, MASTER_PORT, TORCHELASTIC_ERROR_FILE.
   std::map<std::string, std::string> worker;
 };
 

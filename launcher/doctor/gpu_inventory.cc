@@ -35,7 +35,7 @@ class GpuQuestions {
  public:
   explicit GpuQuestions(const NvmlLibrary& library) : library_(library) {}
 
-  // One that was lost after the driver had found it has a handle and nothing else.
+  // A GPU that was lost after the driver had found it still has a handle, but answers no query.
   absl::Status CheckAnswers(Device device) const {
     const char* const name = "nvmlDeviceGetMemoryInfo";
     const auto ask = library_.Find<int (*)(Device, MemoryInfo*)>({name});
@@ -87,7 +87,7 @@ class GpuQuestions {
     return Call(name, device, text.data(), size) ? TextOf(text) : "";
   }
 
-  // What holds now; the other is what will hold after a restart.
+  // The current value; the library also returns the value after a restart.
   std::optional<bool> FirstOfTwo(const char* name, Device device) const {
     unsigned int now = 0;
     unsigned int later = 0;

@@ -13,10 +13,10 @@ struct GpuInventory {
   std::vector<GpuFacts> gpus;
 };
 
-// The NVIDIA GPUs of this machine, as the driver's library tells (NvmlLibrary). What a GPU or a
-// driver doesn't tell stays empty: error correction of a GeForce, say. Without the library, why is
-// in driver.why_not. `root` comes before /proc; for tests.
-// Waits for the driver, for ever when a GPU is ill. Threads: any.
+// The NVIDIA GPUs of this machine, from the driver's library (NvmlLibrary). Facts that a GPU or a
+// driver doesn't report stay empty (error correction of a GeForce, for example). Without the
+// library, driver.why_not says why. `root` comes before /proc; for tests. Waits for the driver,
+// forever if a GPU is broken. Threads: any.
 GpuInventory TakeGpuInventory(const std::string& root = "");
 
 }  // namespace ddprun::launcher

@@ -53,12 +53,12 @@ int PrintAll(const std::string& text, int status) {
   return 1;
 }
 
-// How long all nodes may take: each of three questions has its own limit on each of them.
+// How long all nodes may take: on each node three probes have the limit one after the other.
 absl::Duration ExchangeLimit(const MachineOptions& options) {
   return options.limit * 3 + absl::Seconds(10);
 }
 
-// What a node tells the first one: JSON of `ddprun env`, and of `ddprun doctor`.
+// A node's message to the first one: the JSON of `ddprun env`, and of `ddprun doctor`.
 struct NodeReport {
   std::string env;
   std::string doctor;  // "" = not asked for
@@ -95,7 +95,7 @@ absl::StatusOr<std::vector<NodeReport>> Exchange(const MachineOptions& options,
   DDPRUN_RETURN_IF_ERROR(store.Set(doctor_key(rank), mine.doctor));
   std::vector<NodeReport> reports;
   if (rank != 0) {
-    // It comes back only after it was stored.
+    // Wait until rank 0's store has the report.
     DDPRUN_RETURN_IF_ERROR(store.WaitAndGet(doctor_key(rank)).status());
     return reports;
   }
@@ -127,7 +127,7 @@ absl::StatusOr<NodesText> CompareEnv(const EnvOptions& options,
   return NodesText{.text = ComparisonJson(texts, machines)};
 }
 
-// Those that make the exit status 1.
+// How many findings make the exit status 1.
 size_t CountBad(const DoctorOptions& options, const std::vector<Finding>& findings) {
   const Severity worst_allowed = options.strict ? Severity::kNote : Severity::kWarning;
   return static_cast<size_t>(
@@ -157,7 +157,7 @@ absl::StatusOr<NodesText> CompareDoctor(const DoctorOptions& options,
   return shown;
 }
 
-// Tells the agent why this worker ends with 1.
+// Writes why this worker ends with 1 to its error file, for the agent.
 void LeaveError(const MachineOptions& options, const std::string& message) {
   const std::string& path = options.worker.at("TORCHELASTIC_ERROR_FILE");
   if (path.empty()) return;

@@ -11,8 +11,8 @@
 
 namespace ddprun::launcher {
 
-// For programs: one object, indented, with a newline at its end. Keys and units are in docs/ENV.md;
-// null is what the machine doesn't tell.
+// The reports for programs: one JSON object, indented, with a newline at its end. Keys and units
+// are in docs/ENV.md; null = not known.
 std::string EnvJson(const MachineFacts& facts, const std::optional<HardwareAdvice>& advice);
 std::string DoctorJson(const MachineFacts& facts, const std::vector<Finding>& findings);
 

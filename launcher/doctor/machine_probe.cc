@@ -31,7 +31,8 @@
 namespace ddprun::launcher {
 namespace {
 
-// What `ask` says, if it does so within `limit`; else its thread is left behind.
+// The result of `ask` on a thread of its own; nullopt = none within `limit`, and the thread is
+// abandoned.
 template <typename Answer>
 std::optional<Answer> Within(absl::Duration limit, std::function<Answer()> ask) {
   auto task = std::make_shared<std::packaged_task<Answer()>>(std::move(ask));
@@ -97,7 +98,7 @@ HostnameFacts ProbeHostname(absl::Duration limit) {
 PythonFacts ProbePython(const std::string& path, absl::Duration limit) {
   PythonFacts python;
   if (!path.empty()) {
-    // Not the folder that we are in: a file torch.py there isn't torch.
+    // -P: without the working folder, where a file torch.py may be.
     const auto answer = ToolOutput({path, "-P", "-c", kPythonQuestion}, limit);
     const auto again = answer.ok() || absl::IsDeadlineExceeded(answer.status())
                            ? answer
@@ -116,7 +117,7 @@ std::string ProbeContainer(const std::string& root) {
   return "";
 }
 
-// Of one cgroup and all above it; see LeastQuota in cpu_probe.cc.
+// The least value of a cgroup and all above it; see LeastQuota in cpu_probe.cc.
 std::optional<uint64_t> LeastMemory(const std::string& mount, std::string path, const char* file) {
   std::optional<uint64_t> least;
   while (true) {

@@ -11,22 +11,23 @@
 
 namespace ddprun::launcher {
 
-// Asks this machine for what `ddprun env` shows. Threads: any.
+// Probes this machine for the facts of `ddprun env`. Threads: any.
 
 struct MachineQuestion {
   std::string root;    // comes before /proc, /sys, /etc and /dev; for tests
   std::string python;  // path of the interpreter; "" = none
   std::string warm;    // folder in which warm starts keep what they learn; "" = none
-  // How long each of those that may never answer is waited for: the driver, the resolver, Python.
+  // How long to wait for each of the parts that may never answer: the driver, the resolver, Python.
   absl::Duration limit = absl::Seconds(20);
 };
 
-// All of it; versions.ddprun and the environment are left to the caller. What can't be read stays
-// empty, with why where MachineFacts has a field for it. Where something didn't answer in time, a
-// thread is left behind that waits for it: end soon, without destructors.
+// All facts except versions.ddprun and the environment, which the caller fills in. A fact that
+// can't be read stays empty, with the reason if MachineFacts has a field for it. If a part didn't
+// answer in time, a thread still waits for it: the process should then end soon, without
+// destructors.
 MachineFacts ProbeMachine(const MachineQuestion& question);
 
-// What warm starts have kept in a folder: modules that stand out, by script.
+// The records of warm starts in a folder: slow or refused modules, by script.
 std::vector<ImportFacts> ProbeImports(const std::string& folder);
 
 // Network interfaces that have an address or are hardware, in the order of their names.
@@ -36,7 +37,7 @@ std::vector<InterfaceFacts> ProbeInterfaces(const std::string& root = "");
 // InfiniBand's and RoCE's ports. Source: the kernel's sysfs-class-infiniband.
 std::vector<RdmaPort> ProbeRdmaPorts(const std::string& root = "");
 
-// The kernel's clock, as adjtimex(2) tells. nullopt = not told.
+// The state of the kernel's clock, from adjtimex(2). nullopt = not known.
 std::optional<ClockFacts> ProbeClock();
 
 // The least memory limit of this process's cgroup and of those above it: v2's memory.max, v1's

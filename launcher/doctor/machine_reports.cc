@@ -16,7 +16,7 @@ using ReportJson = nlohmann::ordered_json;
 
 constexpr size_t kValueShown = 200;
 
-// What is compared: where it is in the report (RFC 6901).
+// A property to compare, and its JSON pointer (RFC 6901) in the report.
 struct ReportTrait {
   const char* name;
   const char* pointer;
@@ -106,7 +106,7 @@ std::string VariablesOf(const ReportJson& report) {
   return texts.empty() ? "none" : absl::StrJoin(texts, ", ");
 }
 
-// A sentence or a command, as it is but for what could steer a terminal.
+// A sentence or a command, with control characters replaced.
 std::string FindingText(const ReportJson& value) {
   if (!value.is_string()) return "unknown";
   return absl::StrReplaceAll(Printable(value.get<std::string>()), {{"\n", " "}});

@@ -11,17 +11,17 @@
 
 namespace ddprun::launcher {
 
-// What is compared of a report that another node's `ddprun env --json` made. Any bytes are fine:
-// what isn't there, or of another type, is "unknown".
-// Errors: INVALID_ARGUMENT — it is no JSON object.
+// The properties to compare from a report of another node's `ddprun env --json`. Accepts any bytes:
+// a missing field, or one of another type, is "unknown". Errors: INVALID_ARGUMENT — not a JSON
+// object.
 absl::StatusOr<MachineSummary> SummarizeReport(absl::string_view report);
 
-// What another node's `ddprun doctor --json` found. Any bytes are fine, as above; a severity that
-// is unknown is an error. Errors: INVALID_ARGUMENT — it is no JSON object.
+// The findings of another node's `ddprun doctor --json`. Accepts any bytes, as above; an unknown
+// severity counts as an error. Errors: INVALID_ARGUMENT — not a JSON object.
 absl::StatusOr<MachineFindings> ReadFindings(absl::string_view report);
 
 // {"nodes": [the reports], "differences": […]}, indented, with a newline at its end. Reports that
-// are no JSON are left out.
+// aren't JSON are left out.
 std::string ComparisonJson(const std::vector<std::string>& reports,
                            const std::vector<MachineSummary>& machines);
 

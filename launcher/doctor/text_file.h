@@ -6,14 +6,14 @@
 
 namespace ddprun::launcher {
 
-// Small files of the kernel, for probes that take one that can't be read for an empty one.
-// Threads: any.
+// Reads small files of the kernel, for probes that treat an unreadable file as empty. Threads: any.
 
-// The first MiB of it; "" = it can't be read.
+// The first MiB of a file; "" = it can't be read.
 std::string TextOfFile(const std::string& path);
-// Its first line without blanks around, safe to show, at most 200 bytes; "" as above.
+// The first line of a file without surrounding blanks, safe to show, at most 200 bytes; "" as
+// above.
 std::string FirstLine(const std::string& path);
-// The names in a folder but "." and "..", sorted; none when it can't be read.
+// The names in a folder except "." and "..", sorted; empty if the folder can't be read.
 std::vector<std::string> NamesIn(const std::string& folder);
 
 }  // namespace ddprun::launcher

@@ -14,9 +14,9 @@
 
 namespace ddprun::launcher {
 
-// What a keeper has of its agent: of its parent, or of the one that has adopted it.
+// A keeper's binding to its agent: its parent, or an agent that has adopted it.
 struct AgentSeat {
-  Fd pidfd;  // invalid (a kernel without them): only the channel tells of the agent's end
+  Fd pidfd;  // invalid (a kernel without them): only the channel shows the agent's end
   KeeperOptions options;
   std::vector<std::string> environment;  // what workers inherit, "NAME=value"
   WorkerCgroup cgroup;                   // of options.cgroup
@@ -26,13 +26,14 @@ struct AgentSeat {
 // The environment of this process.
 std::vector<std::string> OwnEnvironment();
 
-// Shows whose keeper this process is in ps(1), in place of its command line.
+// Shows in ps(1), in place of the command line, which agent this keeper belongs to.
 void ShowAgent(pid_t agent);
 
-// Gives the seat to who says so: its streams become ours (0-2), and we and `parked` (0 = there is
-// none) go to its cgroups, as if it had forked us.
+// Binds the keeper to the agent that sent `message`, as if that agent had forked us: its streams
+// become ours (0-2), and this process and `parked` (0 = there is none) move to its cgroups.
 // Params: fds: stdin, stdout, stderr, pidfd. Errors: INVALID_ARGUMENT: the message;
-// PERMISSION_DENIED and others: a cgroup. After an error the keeper is nobody's, and has to end.
+// PERMISSION_DENIED and others: a cgroup. After an error the keeper belongs to no agent and has to
+// end.
 absl::Status Adopt(const keeper::v1::Adopt& message, std::vector<Fd> fds, pid_t parked,
                    AgentSeat* seat);
 

@@ -17,28 +17,28 @@ namespace ddprun::launcher {
 // The channel between an agent and its keeper: messages with descriptors over SOCK_SEQPACKET.
 //
 // A packet is one byte that says where the message is, then the message itself. A packet must fit
-// into the socket's send buffer, whose size is the system's affair, so a long message (a command
-// line of megabytes is legal) goes into a memory file (memfd_create(2)) that travels as the first
+// into the socket's send buffer, and the system sets its size. So a long message (a command line of
+// megabytes is legal) goes into a memory file (memfd_create(2)) that travels as the first
 // descriptor.
 inline constexpr size_t kMessageBytesMax = 8 << 20;  // beyond the largest exec(2): 6 MiB
 
 struct Message {
   std::string bytes;
-  std::vector<Fd> fds;  // fewer than were sent where we had no room for all (ulimit -n)
+  std::vector<Fd> fds;  // fewer than were sent if this process was out of descriptors (ulimit -n)
 };
 
-// Sends without blocking; what the socket doesn't take now waits here, in order.
+// A send queue: never blocks, and keeps the messages that the socket doesn't take now, in order.
 // Threads: one.
 class Outbox {
  public:
-  // `channel` stays the caller's and must outlive it.
+  // `channel` stays the caller's and must outlive the queue.
   explicit Outbox(int channel) : channel_(channel) {}
 
   // Errors: RESOURCE_EXHAUSTED — the message is longer than kMessageBytesMax, or kWaitingMax wait
   // already, or the kernel lacks memory or descriptors: it was not sent. Any other: the peer is
   // gone.
   absl::Status Send(absl::string_view bytes, std::vector<Fd> fds = {});
-  // Sends what waits. Errors: the peer is gone.
+  // Sends the messages that wait. Errors: the peer is gone.
   absl::Status Flush();
   bool empty() const { return waiting_.empty(); }
 

@@ -53,7 +53,7 @@ std::vector<cpu_set_t> CpuMask(const std::vector<uint32_t>& cpus) {
   _exit(127);
 }
 
-// In the child, between fork(2) and exec(2).
+// Runs in the child, between fork(2) and exec(2).
 [[noreturn]] void RunChild(const Prepared& prepared) {
   using Stage = StartError::Stage;
   setsid();

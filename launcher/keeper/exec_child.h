@@ -15,7 +15,7 @@
 namespace ddprun::launcher {
 
 // `inherited` ("NAME=value" each) with `overrides` in place of or behind them and without the names
-// in `unset`. What has no '=' passes as it is.
+// in `unset`. A string without '=' passes unchanged.
 std::vector<std::string> ComposeEnvironment(const std::vector<std::string>& inherited,
                                             const std::vector<std::string>& overrides,
                                             const std::vector<std::string>& unset);
@@ -24,7 +24,7 @@ std::vector<std::string> ComposeEnvironment(const std::vector<std::string>& inhe
 std::vector<std::string> ExecCandidates(const std::string& program,
                                         const std::vector<std::string>& environment);
 
-// Where on the way from fork(2) to a running program a child failed.
+// The step between fork(2) and a running program at which a child failed.
 struct StartError {
   enum class Stage : int { kFork, kParent, kCpus, kStdout, kStderr, kExec };
   Stage stage = Stage::kFork;
@@ -45,7 +45,7 @@ struct ExecChildOptions {
 // A child on its way to exec(2).
 struct ExecChild {
   pid_t pid = 0;
-  Fd report;  // for ReadStartReport(); readable when the way is over
+  Fd report;  // for ReadStartReport(); readable when exec(2) has succeeded or failed
 };
 
 // Starts a program as a child in a session of its own, which the kernel kills when we die
@@ -62,10 +62,10 @@ struct ExecChildResult {
 };
 ExecChildResult StartExecChild(const ExecChildOptions& options);
 
-// What is known about the child's start.
+// The state of the child's start.
 struct StartReport {
-  bool over = false;                // false: it is still on its way
-  std::optional<StartError> error;  // none: exec succeeded, or the child was killed before
+  bool over = false;                // false = exec(2) hasn't happened so far
+  std::optional<StartError> error;  // nullopt = exec succeeded, or the child was killed before
 };
 StartReport ReadStartReport(int report);
 

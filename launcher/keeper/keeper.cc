@@ -53,10 +53,11 @@ void ResetIgnoredSignals() {
   }
 }
 
-// Watches the agent beside the channel, whose end a forked child of the agent may hold open.
+// A pidfd of the agent. The channel alone doesn't show its end: a forked child of the agent may
+// hold the channel open.
 Fd OpenAgent(pid_t agent) {
   Fd pidfd(static_cast<int>(syscall(SYS_pidfd_open, agent, 0)));
-  // Only a parent that still is ours can't have been replaced by a process of the same number.
+  // If the agent is still our parent, the pidfd can't be that of a later process with the same pid.
   if (getppid() != agent) _exit(0);
   return pidfd;
 }
@@ -64,7 +65,8 @@ Fd OpenAgent(pid_t agent) {
 // Requires: all signals are blocked.
 [[noreturn]] void RunKeeper(pid_t agent, Fd channel, const KeeperOptions& options) {
   setsid();
-  // A keeper that somebody stopped goes on when its agent dies: nobody else ends the workers then.
+  // A stopped keeper is continued when its agent dies, because only the keeper ends the workers
+  // then.
   prctl(PR_SET_PDEATHSIG, SIGCONT);
   prctl(PR_SET_CHILD_SUBREAPER, 1);
   ShowAgent(agent);
@@ -96,7 +98,7 @@ Fd OpenAgent(pid_t agent) {
 
 absl::StatusOr<KeeperProcess> ForkKeeper(const KeeperOptions& options) {
   DDPRUN_ASSIGN_OR_RETURN(FdPair pair, MakeMessagePair());
-  // Where the agent runs with 0-2 closed, its end is moved out of the way of theirs.
+  // If the agent runs with 0-2 closed, the channel may have one of these numbers. Move it away.
   Fd keeper_end(fcntl(pair.second.get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
   if (!keeper_end.valid()) return ErrnoStatus(errno, "duplicate the keeper's channel");
   pair.second.Reset();

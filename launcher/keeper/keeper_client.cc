@@ -38,7 +38,7 @@ constexpr absl::Duration kOrphanLimit = absl::Seconds(2);
 // How long the destructor waits for the keeper.
 constexpr absl::Duration kEndLimit = absl::Milliseconds(500);
 
-// What a person can do about an exec(2) that failed.
+// Advice for a failed exec(2).
 absl::string_view ExecAdvice(int error, const std::string& program) {
   const bool is_path = absl::StrContains(program, '/');
   switch (error) {
@@ -136,7 +136,8 @@ class ChannelKeeperClient : public KeeperClient {
   std::unique_ptr<FdWatch> readable_;          // null when the keeper is lost
   std::unique_ptr<FdWatch> writable_;          // while outbox_ waits
   std::map<WorkerKey, std::string> starting_;  // programs, for error messages
-  // Goes with us: tells code that called a callback whether we are still there.
+  // Destroyed with this object. Code that has called a callback checks by it whether the callback
+  // destroyed the object.
   std::shared_ptr<bool> alive_ = std::make_shared<bool>(true);
 
   // After the keeper was lost.
@@ -150,7 +151,7 @@ class ChannelKeeperClient : public KeeperClient {
 ChannelKeeperClient::~ChannelKeeperClient() {
   *alive_ = false;
   if (keeper_end_.has_value() || !channel_.valid()) return;
-  // Its end of file makes the keeper empty its tree and go, also one that somebody stopped.
+  // Closing the channel makes the keeper empty its tree and end, even if a signal has stopped it.
   Fd pidfd;
   if (IsOwnChild()) {
     kill(pid_, SIGCONT);
@@ -173,7 +174,7 @@ ChannelKeeperClient::~ChannelKeeperClient() {
 }
 
 KeeperProcess ChannelKeeperClient::Release() {
-  DDPRUN_CHECK(!IsOwnChild(), "only who isn't a keeper's parent can give it away");
+  DDPRUN_CHECK(!IsOwnChild(), "a keeper can only be released by an agent that isn't its parent");
   readable_.reset();
   writable_.reset();
   beat_.Disarm();
@@ -218,7 +219,7 @@ void ChannelKeeperClient::Signal(uint64_t generation, int signal_number,
   command.mutable_signal()->set_generation(generation);
   command.mutable_signal()->set_signal(signal_number);
   command.mutable_signal()->mutable_spared()->Assign(spared.begin(), spared.end());
-  // A keeper that is lost has no workers any more, and on_keeper_lost tells of it.
+  // A lost keeper has no workers any more, and on_keeper_lost reports the loss.
   Send(command).IgnoreError();
 }
 
@@ -277,7 +278,7 @@ absl::Status ChannelKeeperClient::Send(const v1::Command& command, std::vector<F
   DDPRUN_CHECK(loop_->OnLoop(), "the keeper client belongs to the loop");
   if (lost_) return absl::FailedPreconditionError("the keeper process is gone");
   absl::Status status = outbox_.Send(command.SerializeAsString(), std::move(fds));
-  // Only a shortage is the caller's affair; a dead keeper is met at the channel's end of file.
+  // Only RESOURCE_EXHAUSTED is passed on. A dead keeper is handled at the channel's end of file.
   if (!status.ok() && !absl::IsResourceExhausted(status)) {
     return absl::FailedPreconditionError(
         absl::StrCat("the keeper process is gone: ", status.message()));
@@ -442,8 +443,8 @@ void ChannelKeeperClient::ClearOrphans() {
   }
   cgroup_.Kill();
   bool left = false;
-  // What dies after the list was read leaves its own children to us, so each death asks for another
-  // look.
+  // A process that dies after the list was read leaves its children to us, so the list is read
+  // again after each death.
   for (bool reaped = true; reaped;) {
     left = reaped = false;
     for (const pid_t child : DirectChildren()) {

@@ -21,9 +21,50 @@ namespace {
 
 namespace v1 = keeper::v1;
 
-// How many children one round reaps before commands are looked at again.
+// How the loop works.
+//
+// Goal: when a worker, a generation or the agent ends, every process that descends from it ends,
+// however it was forked; no other process is ever signalled; and the agent hears of each start and
+// each end exactly once.
+//
+// Killing by lists of pids fails: between reading a list and kill(2) a process may end and its pid
+// go to a stranger, or fork a child that the list doesn't have. Killing process groups misses all
+// that called setsid(2). Reaping first (waitpid(-1)) frees the pid, the session and
+// /proc/PID/environ, by which leftovers are recognized.
+//
+// So the keeper is a subreaper: an orphan below it becomes its direct child. The loop signals only
+// direct children that it has not reaped, because the kernel can't reuse their pids. It looks at a
+// dead child (WNOWAIT), does what needs the pid, and reaps it last. A tree dies from the top, one
+// level a round. Example with kills_leftovers: worker 100 forked 101 and 101 forked 102, each in a
+// session of its own:
+//
+//   round  wakes up for    direct children   what happens
+//   1      Sweep           100               kill 100
+//   2      SIGCHLD of 100  100 dead, 101     kill 101 (its tag is that of 100); reap 100: Exited
+//   3      SIGCHLD of 101  101 dead, 102     reap 101, kill 102
+//   4      SIGCHLD of 102  102 dead          reap 102; waitid(2) says ECHILD: Empty
+//
+// If 100 ends by itself, rounds 2 to 4 are the same without the Empty. Without kills_leftovers, 101
+// and 102 have time to end by themselves (Leftovers). A tree that forks faster than rounds kill it
+// is killed by its cgroup after 64 rounds (keeper_sweep.cc).
+//
+// Order of a round, and what it prevents:
+//   Wait          settles starts, then reads commands, then looks at the agent's pidfd: the last
+//                 commands of a living agent are signs of life
+//   CheckSilence  after the commands, which put the deadline off
+//   LookAtParked  before the reaping: a forked worker must be in workers_ before its death is seen,
+//                 or it would be reaped as an orphan, without an Exited
+//   ReapChildren  before the kills: it decides whether anything is left (children_left_)
+//   KillAll, FinishSweep
+//
+// Invariant: until the agent is lost, each Spawn is answered by one Started or one StartFailed, and
+// each worker that was Started is the subject of one Exited. A start that the fork server refuses,
+// fails or delays is made by exec(2) instead, unless a sweep or a stop has cancelled it.
+
+// Chosen: the most children that one round reaps, so that a worker that forks without end can't
+// keep the loop from its commands.
 constexpr int kReapsPerRound = 256;
-// No machine has so many; bounds the mask for the kernel.
+// Chosen: far above any kernel's NR_CPUS. Bounds the mask for sched_setaffinity(2) at 128 KiB.
 constexpr uint32_t kCpusMax = 1 << 20;
 
 void Reap(const siginfo_t& child, int what) {
@@ -95,8 +136,8 @@ void KeeperLoop::Wait() {
   for (size_t i = 0; i < starting.size(); ++i) {
     if (fds[3 + i].revents != 0) SettleStart(starting[i], &workers_.at(starting[i]));
   }
-  // Commands first: a dead agent's last ones need not be carried out, but a living one's count as a
-  // sign of life.
+  // Commands before the pidfd: those of a living agent count as a sign of life. LoseAgent() makes
+  // what a dead agent asked for last pointless, but harmless.
   if ((fds[0].revents & POLLOUT) != 0 && !outbox_.Flush().ok()) LoseAgent();
   if (fds[0].revents != 0) ReadCommands();
   if (fds[1].revents != 0) LoseAgent();
@@ -107,8 +148,8 @@ Instant KeeperLoop::NextDeadline() const {
   return agent_lost_ ? next : std::min(clock_.Wake(silence_deadline_), next);
 }
 
-// When the keeper itself was frozen together with its agent (a paused container), that gets the
-// time to speak.
+// The clock stands still while the keeper itself is frozen (a paused container), so that an agent
+// that was frozen with it has time to report.
 void KeeperLoop::CheckSilence() {
   if (clock_.Read(MonotonicNow(), asked_) >= silence_deadline_) LoseAgent();
 }
@@ -232,7 +273,8 @@ void KeeperLoop::OnAdopt(const v1::Adopt& adopt, std::vector<Fd> fds) {
   Send(event);
 }
 
-// Takes over what the parked process has become, and starts by exec(2) what it has not.
+// Takes over the workers that the fork server has forked, and starts by exec(2) those that it
+// failed to.
 void KeeperLoop::LookAtParked() {
   ParkedProcess::Outcome outcome = parked_.Look(MonotonicNow());
   for (ParkedProcess::Outcome::Set& set : outcome.set) {
@@ -297,18 +339,18 @@ void KeeperLoop::OnSignal(const v1::Signal& command) {
     if (worker.generation != command.generation()) continue;
     if (command.pid() != 0 && static_cast<pid_t>(command.pid()) != pid) continue;
     if (spared.contains(worker.local_rank)) continue;
-    // Its helpers are in its group, and clean up after it.
+    // Helpers in the worker's group clean up after it, so they aren't killed with it.
     if (signal_number == SIGKILL && !seat_.options.kills_leftovers) {
       kill(pid, SIGKILL);
       continue;
     }
-    // Without a session of its own yet, it is just itself.
+    // A child that hasn't called setsid(2) so far has no group of its own.
     if (kill(-pid, signal_number) != 0) kill(pid, signal_number);
     if (AsksForTheEnd(signal_number)) kill(-pid, SIGCONT);
   }
 }
 
-// Tells the agent about a start that is over. Blocks nobody: called when the report is readable, or
+// Reports to the agent how a start ended. Doesn't block: called when the report is readable, or
 // when its only writer is dead.
 void KeeperLoop::SettleStart(pid_t pid, Worker* worker) {
   if (!worker->start_report.valid()) return;
@@ -337,7 +379,7 @@ void KeeperLoop::ReapChildren() {
   reap_again_ = false;
   for (int round = 0; round < kReapsPerRound; ++round) {
     siginfo_t child{};
-    // Only a look: what is not reaped keeps its pid and its group.
+    // WNOWAIT: a child that isn't reaped keeps its pid and its group.
     const int what = WEXITED | WSTOPPED | WNOHANG | WNOWAIT | __WALL;
     if (waitid(P_ALL, 0, &child, what) != 0) {
       children_left_ = errno != ECHILD;
@@ -360,7 +402,7 @@ void KeeperLoop::ReapChildren() {
 void KeeperLoop::OnStopped(const siginfo_t& child) {
   Reap(child, WSTOPPED);
   const auto found = workers_.find(child.si_pid);
-  // An agent that doesn't read gets no more of what may come without end.
+  // A worker can stop and continue without end, so an agent that doesn't read isn't sent more.
   if (found == workers_.end() || !outbox_.empty()) return;
   v1::Event event;
   v1::Stopped* stopped = event.mutable_stopped();
@@ -375,7 +417,7 @@ void KeeperLoop::OnDead(const siginfo_t& child) {
   if (child.si_pid == parked_.pid()) return OnParkedDead(child);
   const auto found = workers_.find(child.si_pid);
   if (found != workers_.end()) return OnWorkerDead(child, found);
-  // Its group may have members that were forked after the last look.
+  // The group may have members that were forked since the last DirectChildren().
   if (sweeping() && seat_.options.kills_leftovers) KillChildAndGroup(child.si_pid);
   if (child.si_code == CLD_KILLED && child.si_status == SIGKILL) ++killed_;
   Reap(child, WEXITED);
@@ -387,7 +429,7 @@ void KeeperLoop::OnWorkerDead(const siginfo_t& child, Workers::iterator found) {
   const Instant seen = MonotonicNow();
   SettleStart(pid, &found->second);
   const Worker worker = std::move(found->second);
-  // From here on its tag and its session mark leftovers.
+  // Without the entry, the worker's tag and session mark leftovers.
   workers_.erase(found);
   spared_.erase(pid);
   ended_sessions_.insert(pid);
@@ -416,8 +458,9 @@ void KeeperLoop::OnWorkerDead(const siginfo_t& child, Workers::iterator found) {
   Send(event);
 }
 
-// Whoever was spared has to go, too: another look, however the last one ended. What ended workers
-// have left has no more time, unless the agent has ended well and wants it to stay.
+// Ends everything below the keeper: spared workers as well, and leftovers now instead of at their
+// deadline, unless the agent ended well and asked for them to stay. The next round reaps and kills
+// even if the last one found nothing left.
 void KeeperLoop::LoseAgent() {
   if (std::exchange(agent_lost_, true)) return;
   spared_.clear();

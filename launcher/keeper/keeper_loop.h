@@ -24,19 +24,20 @@
 
 namespace ddprun::launcher {
 
-// What the keeper process does until nothing is left for it to do: one thread, one ppoll(2) over
-// the channel, SIGCHLD, the agent's pidfd and the starts that are under way.
+// The keeper process's main loop, until its tree is empty: one thread, one ppoll(2) over the
+// channel, SIGCHLD, the agent's pidfd and the starts that are under way.
 //
-// How trees are emptied. The keeper is a subreaper, so whoever loses its parent below it becomes
-// its direct child, and it only ever signals direct children that it has not reaped, and their
-// process groups; such a pid or group can't belong to a stranger. Each death brings new direct
-// children or none; when waitid(2) says ECHILD, nothing is left, whatever was forked, double-forked
-// or put into another session meanwhile. A tree that forks faster than it
-// dies meets the kernel's own kill of the workers' cgroup, where there is one. The parked process
-// (Park) is one of our children, too, and outlives all that but our own end, and so do workers that
-// a sweep spares, with what they have lost of their own trees, and processes that ended workers
-// have left, as long as they have time (Leftovers): beside these waitid(2) never says ECHILD, so
-// the list of children is read.
+// How trees are emptied. The keeper is a subreaper, so an orphan below it becomes its direct child.
+// The loop signals only direct children that it has not reaped, and their process groups; such a
+// pid or group can't belong to a stranger. Each death makes orphans or none; when waitid(2) says
+// ECHILD, nothing is left, even of what double-forked or called setsid(2) (keeper_loop.cc has an
+// example). If a tree forks faster than it dies, its cgroup is killed as a whole, where there is
+// one.
+//
+// Three kinds of children stay when a sweep has emptied the rest: the fork server (Park), workers
+// that the sweep spares with the orphans of their trees, and leftovers of ended workers that have
+// time (Leftovers). While one is there, waitid(2) never says ECHILD, and the list of children is
+// read instead.
 //
 // Invariants: only this loop reaps; a worker is in workers_ exactly while its process is not
 // reaped. Requires: SIGCHLD is blocked and has its default disposition; the process is a subreaper.
@@ -46,11 +47,11 @@ class KeeperLoop {
 
   // Returns when the agent is gone or was silent too long, and nothing is left below us.
   void Run();
-  // As they are now: an agent may have adopted us.
+  // The current ones, which an agent that adopts the keeper replaces.
   const KeeperOptions& options() const { return seat_.options; }
 
  private:
-  // In the environment of each worker, and of what descends from it.
+  // A variable in the environment of each worker, which its descendants inherit.
   static constexpr const char* kTagVariable = "DDPRUN_WORKER_TAG";
 
   struct Worker {
@@ -58,7 +59,7 @@ class KeeperLoop {
     uint32_t local_rank = 0;
     Fd start_report;              // valid until exec(2) succeeded or failed
     bool start_failed = false;    // StartFailed was sent, so no Exited follows
-    uint64_t tag_generation = 0;  // in which it was started: its tag says so for life
+    uint64_t tag_generation = 0;  // the generation it was started in, which its tag keeps for life
   };
   using Workers = std::map<pid_t, Worker>;
 
@@ -116,21 +117,21 @@ class KeeperLoop {
   Outbox outbox_;
   Workers workers_;
   ParkedProcess parked_;
-  std::set<pid_t> ended_sessions_;  // of workers that ended since the last Empty
+  std::set<pid_t> ended_sessions_;  // sessions of workers that ended since the last Empty
   std::set<uint64_t> sweeps_;       // generations whose Empty is owed
-  std::set<pid_t> spared_;          // workers that the newest sweep leaves alone; they live
-  Leftovers leftovers_;             // empty where the agent wants them killed at once
-  bool leftovers_stay_ = false;     // they outlive the agent, which ends well
+  std::set<pid_t> spared_;          // live workers that the newest sweep leaves alone
+  Leftovers leftovers_;             // empty with kills_leftovers
+  bool leftovers_stay_ = false;     // leftovers outlive the agent, which ends well
   bool leftovers_told_ = false;     // an Empty has named some, and LeftoversGone is owed
-  uint32_t leftovers_killed_ = 0;   // that the agent was told of since the last Empty
-  uint32_t killed_ = 0;             // not workers; since the last Empty
-  int kill_rounds_ = 0;             // of the sweep that is under way
+  uint32_t leftovers_killed_ = 0;   // since the last Empty; kKillsTold of them were reported
+  uint32_t killed_ = 0;             // processes other than workers, since the last Empty
+  int kill_rounds_ = 0;             // rounds of the current sweep
   bool children_left_ = false;      // as of the last ReapChildren()
-  bool reap_again_ = false;         // it stopped at its bound
+  bool reap_again_ = false;         // the next round must not wait
   bool agent_lost_ = false;
   AttentiveClock clock_;
   Instant asked_ = Instant::Infinite();  // when the newest Wait() should have ended
-  Instant silence_deadline_;             // by the clock
+  Instant silence_deadline_;             // of clock_
   OutputRest output_rest_;               // of the workers since the last Empty
 };
 

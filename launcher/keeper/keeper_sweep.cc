@@ -14,7 +14,7 @@
 #include "launcher/os/cgroup.h"
 #include "launcher/os/child_processes.h"
 
-// How the keeper empties its tree, and who is left alone in that.
+// How the keeper empties its tree, and which processes it leaves alone meanwhile.
 namespace ddprun::launcher {
 namespace {
 
@@ -22,11 +22,11 @@ namespace v1 = keeper::v1;
 
 // A tree that isn't gone after so many rounds of kills forks faster than it dies.
 constexpr int kRoundsBeforeCgroup = 64;
-// How many processes an Empty names, and of how many kills the agent is told until the next one.
+// How many processes an Empty names, and how many kills are reported until the next Empty.
 constexpr size_t kLeftoversNamed = 8;
 constexpr uint32_t kKillsTold = 32;
 
-// The local rank in a tag, "<keeper>.<generation>.<local rank>"; -1 = it is none.
+// The local rank in a tag, "<keeper>.<generation>.<local rank>"; -1 = not a tag.
 int32_t LocalRankOf(absl::string_view origin) {
   int32_t local_rank = -1;
   const size_t dot = origin.rfind('.');
@@ -72,10 +72,11 @@ void KeeperLoop::OnKeep(const v1::Keep& keep) {
   spared_.erase(found);
 }
 
-// Requires: no child waits to be reaped. A process joins the list of our children before its parent
-// can be reaped, and leaves it only when we reap it, so that none is missing in it.
+// Whether a child is left that the sweep must wait for. Requires: no child waits to be reaped. A
+// process joins the list of our children before its parent can be reaped, and leaves it only when
+// we reap it, so the list is complete.
 bool KeeperLoop::OthersThanSparedLeft() const {
-  // Without an agent they have to go, too.
+  // Without an agent nothing is spared.
   const bool all_must_go = parked_.pid() == 0 && spared_.empty() && leftovers_.empty();
   if (!sweeping() || agent_lost_ || all_must_go) return true;
   const std::vector<pid_t> children = DirectChildren();
@@ -84,8 +85,8 @@ bool KeeperLoop::OthersThanSparedLeft() const {
   });
 }
 
-// SIGKILLs all that lives and has no time left; what loses its parent by that is met in the next
-// round.
+// SIGKILLs every child that has no time left. Children that lose their parent by that are ours in
+// the next round.
 void KeeperLoop::KillAll() {
   if (++kill_rounds_ == kRoundsBeforeCgroup) seat_.cgroup.Kill();
   if (agent_lost_) parked_.Kill();
@@ -96,12 +97,12 @@ void KeeperLoop::KillAll() {
 
 void KeeperLoop::KillInSweep(pid_t child) {
   if (seat_.options.kills_leftovers) return KillChildAndGroup(child);
-  // By itself: its helpers are in its process group.
+  // Not its process group, in which its helpers clean up.
   if (workers_.contains(child) || parked_.IsOnItsWay(child)) {
     kill(child, SIGKILL);
   } else if (!IsZombie(child)) {
-    // Who has just been found to have time left doesn't hold up the sweep, and nothing may come
-    // that would show this.
+    // A leftover that turns out to have time doesn't hold up the sweep, but no event may come that
+    // ends the wait: another round finds children_left_ false.
     reap_again_ |= !leftovers_.Contains(child);
     KillLeftover(child);
   }
@@ -124,7 +125,8 @@ uint32_t KeeperLoop::KillLeftovers() {
   return count;
 }
 
-// False: it has time left. Its group may hold a helper of the same worker that has, too.
+// Returns false if the child has time left. Kills no group: another helper of the same worker in it
+// may have time left.
 bool KeeperLoop::KillLeftover(pid_t child) {
   const Instant now = clock_.At(MonotonicNow());
   const std::string why = leftovers_.WhyKill(child, OriginOf(child), now, sweeping());
@@ -156,8 +158,9 @@ void KeeperLoop::ReportLeftoversGone() {
   Send(event);
 }
 
-// Waits for the end of what ended workers have left, and passes on what it still writes. It leaves
-// the workers' cgroup: the next agent on this machine kills what is in one whose agent is gone.
+// Waits for the end of the leftovers and passes on what they still write. They are moved out of the
+// workers' cgroup, because the next agent on this machine kills the processes of a cgroup whose
+// agent is gone.
 void KeeperLoop::Outlast() {
   parked_.Kill();
   seat_.cgroup.MoveOut(OwnCgroupFolder());
@@ -177,15 +180,15 @@ void KeeperLoop::Outlast() {
   }
 }
 
-// The worker that it descends from, as Leftovers has it.
+// The worker that a child descends from, as Leftovers names origins.
 std::string KeeperLoop::OriginOf(pid_t child) const {
   std::string tag = InitialVariable(child, kTagVariable);
   if (absl::StartsWith(tag, tag_prefix_)) return tag;
   return absl::StrCat("session ", getsid(child));
 }
 
-// Whose an orphan is: by the tag in its environment, else by its session. What has neither stays
-// until the sweep, so that no living worker loses a helper.
+// Whether the worker that an orphan descends from has ended: by the tag in its environment, else by
+// its session. An orphan with neither stays until the sweep, so that no live worker loses a helper.
 bool KeeperLoop::IsLeftover(pid_t child) const {
   if (leftovers_.Contains(child)) return true;
   const std::string tag = InitialVariable(child, kTagVariable);
@@ -194,8 +197,8 @@ bool KeeperLoop::IsLeftover(pid_t child) const {
                       [&](const auto& entry) { return TagOf(entry.second) == tag; });
 }
 
-// A worker that the sweep leaves alone, or what it has lost of its own tree: by its tag, else by
-// its session.
+// Whether a child is a worker that the sweep leaves alone, or an orphan of such a worker's tree: by
+// its tag, else by its session.
 bool KeeperLoop::IsSpared(pid_t child) const {
   if (spared_.empty()) return false;
   if (spared_.contains(child)) return true;
@@ -206,7 +209,7 @@ bool KeeperLoop::IsSpared(pid_t child) const {
                      [&](pid_t pid) { return TagOf(workers_.at(pid)) == tag; });
 }
 
-// With our pid: a worker may run a ddprun of its own.
+// The tag has our pid, because a worker may run a ddprun of its own.
 std::string KeeperLoop::TagOf(uint64_t generation, uint32_t local_rank) const {
   return absl::StrCat(tag_prefix_, generation, ".", local_rank);
 }
@@ -235,7 +238,7 @@ void KeeperLoop::FinishSweep() {
   leftovers_killed_ = 0;
   if (kill_rounds_ >= kRoundsBeforeCgroup) seat_.cgroup.Renew();
   kill_rounds_ = 0;
-  // What is left may still write.
+  // Leftovers may still write, so keep the ends while there are any.
   if (!agent_lost_ && left.empty()) {
     std::set<uint32_t> spared;
     for (const pid_t pid : spared_) spared.insert(workers_.at(pid).local_rank);

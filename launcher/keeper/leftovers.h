@@ -53,30 +53,30 @@ class Leftovers {
   Leftovers();
   explicit Leftovers(Probe probe) : probe_(std::move(probe)) {}
 
-  // A worker has ended; it failed: its leftovers are judged strictly from now on.
+  // A worker has ended. Params: failed: its leftovers are judged strictly from now on.
   void OnWorkerEnded(const std::string& origin, bool failed);
   // The generation is over: all origins that have no deadline get `now + time`, and so do those
   // that turn up while its processes are swept.
   void BeginDeadline(Instant now, absl::Duration time, bool strict);
-  // Nothing has more than `time` from now, and all are judged strictly.
+  // Limits every deadline to `now + time`, and makes all origins strict.
   void Shorten(Instant now, absl::Duration time);
 
-  // Takes in a direct child of the keeper. Why it must be killed now: "" = it has time left.
-  // Params: sweeps: the generation is over, and this is one of its processes.
+  // Takes in a direct child of the keeper. Returns why the child must be killed now; "" = it has
+  // time left. Params: sweeps: the generation is over, and the child is one of its processes.
   std::string WhyKill(pid_t child, const std::string& origin, Instant now, bool sweeps);
-  // It was killed, and is waited for. Gives what is known of it.
+  // The child was killed; it stays here until OnReaped(). Returns what is known of it.
   const Process& MarkKilled(pid_t child);
-  // It was reaped. True: it was one of these.
+  // The child was reaped. Returns whether it was a leftover.
   bool OnReaped(pid_t child) { return processes_.erase(child) > 0; }
 
   bool Contains(pid_t child) const { return processes_.contains(child); }
-  // It is here, and has time left.
+  // Whether the child is here and has time left.
   bool IsLeft(pid_t child) const;
-  // Those with a deadline that have not been killed.
+  // The processes with a deadline that have not been killed.
   std::vector<Process> Left() const;
-  // Some of an origin with a deadline are there, or have been killed and not reaped.
+  // Whether a process of an origin with a deadline is here, even killed but not reaped.
   bool AnyDated() const;
-  // Origins with a deadline of which nothing is left are forgotten.
+  // Forgets origins with a deadline that have no process left.
   void ForgetEmpty();
   bool empty() const { return processes_.empty(); }
   // The next deadline of a process that has not been killed; infinite = none.
@@ -92,7 +92,7 @@ class Leftovers {
   Instant DeadlineOf(const Process& process) const;
 
   Probe probe_;
-  Origin newest_;  // what BeginDeadline() has set last
+  Origin newest_;  // as set by the last BeginDeadline()
   std::map<std::string, Origin> origins_;
   std::map<pid_t, Process> processes_;
 };

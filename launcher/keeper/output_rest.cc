@@ -15,7 +15,7 @@ namespace {
 
 constexpr absl::Duration kPatience = absl::Milliseconds(200);
 
-// At most what comes at once from a pipe or terminal without a writer; "" = nothing is left.
+// One read from a pipe or terminal without a writer; "" = nothing is left.
 std::string ReadSome(int fd) {
   std::string bytes(64 << 10, '\0');
   ssize_t n = 0;

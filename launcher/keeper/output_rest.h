@@ -12,21 +12,20 @@
 
 namespace ddprun::launcher {
 
-// What workers have written and their agent, which passes it on, has not read: where the agent
-// dies, the keeper writes it to its own stderr in its place, so that no last words are lost.
-// Threads: the keeper's only one.
+// Workers' output that their agent hasn't read. If the agent dies, the keeper writes it to its own
+// stderr, so that no last lines are lost. Threads: the keeper's only one.
 class OutputRest {
  public:
-  // The agent reads from these, too, what the worker of this local rank writes.
+  // Adds duplicates of the ends from which the agent reads the output of this local rank's worker.
   void Add(uint32_t local_rank, std::vector<Fd> ends);
-  // Nobody writes to them any more but workers of these local ranks, and the agent reads them to
-  // their end.
+  // Drops all ends except those of these local ranks: their workers have ended, and the agent reads
+  // the rest.
   void ClearAllBut(const std::set<uint32_t>& local_ranks);
-  // What poll(2) should watch, for PourReadable(): writes what came, and forgets those that have
-  // ended. Requires: the agent is gone.
+  // Polls(): the descriptors for poll(2). PourReadable(): writes the output that came, and drops
+  // ends that have reached end of file. Requires: the agent is gone.
   std::vector<pollfd> Polls() const;
   void PourReadable(const std::vector<pollfd>& polled);
-  // Writes what is left in them. Waits for a slow console, but no longer than 200 ms for nothing.
+  // Writes the rest. Waits for a slow console, but gives up after 200 ms without progress.
   // Requires: the agent is gone.
   void Pour() const;
 

@@ -25,7 +25,7 @@ constexpr char kChannelVariable[] = "DDPRUN_WARM";
 // An agent that doesn't take them gets no more texts than these.
 constexpr size_t kTextsMax = 4096;
 
-// Not reaped yet, so that the number can't be another process's.
+// Whether the process is an unreaped child of ours, so that the pid can't be another process's.
 bool IsOurChild(pid_t pid) {
   siginfo_t info{};
   return pid > 0 &&
@@ -42,7 +42,7 @@ std::string RequestText(const ParkedStart& start) {
   return text;
 }
 
-// It may import at the lowest priority (docs/WARM.md); now a worker waits for that.
+// The fork server may import at the lowest priority (docs/WARM.md); now a worker waits for it.
 void GiveOurPriority(pid_t pid) {
   sched_param parameters{};
   const int policy = sched_getscheduler(0);
@@ -122,7 +122,7 @@ std::optional<ParkedStart> ParkedProcess::Ask(ParkedStart start, absl::Duration 
     fds.push_back(Duplicate(stream->get()));
     if (!fds.back().valid()) return start;
   }
-  // What the socket doesn't take at once is no reason to wait: exec(2) is always possible.
+  // If the socket doesn't take the request at once, exec(2) is quicker than waiting.
   Outbox outbox(channel_.get());
   if (!outbox.Send(RequestText(start), std::move(fds)).ok() || !outbox.empty()) return start;
   GiveOurPriority(pid_);
@@ -139,7 +139,7 @@ std::vector<ParkedStart> ParkedProcess::Cancel(std::optional<uint64_t> generatio
       Read(&*pending);
       GiveUp(*pending);
       given_up.push_back(std::move(pending->start));
-      // What isn't taken is refused by the closed socket.
+      // If the request isn't taken, the closed socket cancels it.
       if (pending->taken) {
         cancelled_.splice(cancelled_.end(), starts_, pending);
       } else {
@@ -176,7 +176,7 @@ Instant ParkedProcess::NextDeadline() const {
   return next;
 }
 
-// The answers that are there.
+// Reads the answers that have come.
 ParkedProcess::Step ParkedProcess::Read(Pending* pending) {
   for (;;) {
     const absl::StatusOr<std::optional<Message>> message = ReceiveMessage(pending->answers.get());
@@ -201,7 +201,7 @@ ParkedProcess::Step ParkedProcess::Read(Pending* pending) {
 ParkedProcess::Step ParkedProcess::ReadBefore(Instant now, Pending* pending) {
   const Step step = Read(pending);
   if (step != Step::kWaits || now < pending->deadline) return step;
-  // In the middle of a fork for so long: others would wait for the same.
+  // The fork has taken too long. Kill the server, because later requests would wait for the same.
   if (pending->taken) Kill();
   return Step::kFailed;
 }

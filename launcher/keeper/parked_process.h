@@ -18,8 +18,7 @@
 
 namespace ddprun::launcher {
 
-// A worker that the parked process is asked to become, with all that exec(2) would need, should it
-// not.
+// A worker that the fork server is asked to fork, with all that exec(2) needs if the fork fails.
 struct ParkedStart {
   uint64_t generation = 0;
   uint32_t local_rank = 0;
@@ -29,35 +28,35 @@ struct ParkedStart {
   Fd stdin_fd;   // invalid = the parked process's own; exec(2) gives ours
   Fd stdout_fd;  // invalid = ours
   Fd stderr_fd;
-  bool checks = false;  // it may be older than what it has imported is now
+  bool checks = false;  // the files that the server has imported may have changed since
 
-  // The parked process was started before our agent: its streams are others, and it has to look
-  // whether what it has imported is still the same.
+  // For a fork server that was started before our agent: its streams are others, and it has to
+  // check whether the files that it has imported are still the same.
   void OutlivesAgents();
 };
 
-// The keeper's side of a process that was started ahead and can become workers: it forks the next
-// one ahead, which orphans itself when it is asked for, so that it is the keeper's own child like
-// any worker.
+// The keeper's side of a fork server (the parked process): an interpreter or program that was
+// started ahead and forks workers. The server forks the next worker ahead; when asked for it, that
+// process orphans itself and so becomes the keeper's own child, like any worker.
 //
-// Ahead, because a fork of a process with torch copies page tables for 20 to 40 ms. Only one is
-// ahead: each costs a fork beside training after every start.
+// The worker is forked ahead, because a fork of a process with torch copies page tables for 20 to
+// 40 ms. Only one is ahead: each costs a fork beside training after every start.
 //
-// They speak over a SOCK_SEQPACKET channel, whose number the process finds in DDPRUN_WARM, in the
-// packets of launcher/keeper/channel.h:
-// - the process says texts, which are the agent's affair;
-// - it is asked for a worker: strings that each end in NUL (the keeper's pid; CPUs with commas
-//   between; which streams follow, "ioe", and "c" when it should look first whether the files that
-//   it has imported are still the same; then the environment, "NAME=value" each), and descriptors:
+// The protocol uses a SOCK_SEQPACKET channel and the packets of launcher/keeper/channel.h. The
+// server finds the channel's descriptor number in DDPRUN_WARM.
+// - The server sends texts, which the keeper passes on to the agent.
+// - The keeper requests a worker: strings that each end in NUL (the keeper's pid; CPUs with commas
+//   between; which streams follow, "ioe", and "c" if the server must first check that the files
+//   that it has imported are unchanged; then the environment, "NAME=value" each), and descriptors:
 //   a socket for answers, stdin, stdout, stderr.
-// Over the answers' socket come: "taken" at once; "pid N" when the new process is our child; "set"
-// when all that can fail is behind it. It runs on when it is told "go", and ends when the socket is
-// closed before. The end of the socket before "set" means that it failed.
+// The answers are "taken" at once; "pid N" when the new process is our child; "set" when nothing
+// can fail any more. The new process runs on when it reads "go", and ends if the socket is closed
+// first. End of file before "set" means that the start failed.
 //
 // Threads: the keeper's only one.
 class ParkedProcess {
  public:
-  // What came of starts since the last look.
+  // How starts ended since the last Look().
   struct Outcome {
     struct Set {
       ParkedStart start;
@@ -65,7 +64,7 @@ class ParkedProcess {
       Fd answers;     // Go() lets it run
     };
     std::vector<Set> set;
-    std::vector<ParkedStart> failed;  // to be started by exec(2)
+    std::vector<ParkedStart> failed;  // the caller starts these by exec(2)
   };
   // How the process ended.
   struct End {
@@ -79,32 +78,33 @@ class ParkedProcess {
   std::optional<StartError> Start(std::vector<std::string> argv,
                                   std::vector<std::string> environment,
                                   const std::vector<std::string>& tail, int cgroup_fd);
-  // Kills it; its end is met by OnDead(). It answers nobody from now on.
+  // Kills the server, which answers no request from now on. OnDead() must still be called.
   void Kill();
   // Whether starts may be asked of it.
   bool Answers() const { return pid_ != 0 && !killed_; }
-  // 0 = there is none; until it is reaped.
+  // The server's pid until it is reaped; 0 = there is none.
   pid_t pid() const { return pid_; }
-  // Must be called when pid() is dead, before it is reaped; gives up what it was asked for.
+  // Must be called when pid() is dead, before it is reaped. Gives up the starts under way.
   End OnDead(const siginfo_t& child);
-  // Asks for a worker, within `patience`. Gives the start back when that can't be.
+  // Requests a worker, which must be set within `patience`. Returns `start` if it can't be asked
+  // for.
   std::optional<ParkedStart> Ask(ParkedStart start, absl::Duration patience, Instant now);
-  // Gives up the starts of a generation (of all: nullopt), and gives back what was given up.
+  // Gives up the starts of a generation (of all: nullopt), and returns them.
   std::vector<ParkedStart> Cancel(std::optional<uint64_t> generation);
-  // True while a process may still come of what was cancelled.
+  // True while a cancelled start may still produce a process.
   bool Forking() const { return !cancelled_.empty(); }
   // Whether the child was forked by the parked process and isn't a worker yet.
   bool IsOnItsWay(pid_t child) const;
 
-  // What ppoll(2) should watch.
+  // Adds the descriptors for ppoll(2).
   void AddTo(std::vector<pollfd>* fds) const;
   // When Look() is wanted although nothing came; infinite = never.
   Instant NextDeadline() const;
-  // Takes in what came.
+  // Reads texts and answers.
   Outcome Look(Instant now);
   std::vector<std::string> TakeTexts();
 
-  // Lets a process that is set run. It may be gone: then its end is met like any worker's.
+  // Lets a process that is set run. If the process is gone, its end is handled like any worker's.
   static void Go(const Fd& answers);
 
  private:
@@ -125,7 +125,7 @@ class ParkedProcess {
 
   pid_t pid_ = 0;
   bool killed_ = false;
-  Fd channel_;       // valid while it is read
+  Fd channel_;       // valid until its end of file
   Fd start_report_;  // valid until exec(2) succeeded or failed
   std::optional<StartError> start_error_;
   std::list<Pending> starts_;

@@ -14,16 +14,16 @@
 
 namespace ddprun::launcher {
 
-// One ReadLogs call: a thread reads, and waits until gRPC has taken each piece. So a reader that
-// stands still costs one piece and one thread, and nobody's time.
-// Life: holds itself until gRPC and its thread are done with it. Threads: gRPC's and its own.
+// One ReadLogs call: a thread reads, and waits until gRPC has taken each piece. A client that
+// doesn't read costs one piece of memory and one thread, and delays nothing else. Life: holds
+// itself until gRPC and its thread are done with it. Threads: gRPC's and its own.
 class LogCall final : public grpc::ServerWriteReactor<agent::v1::LogPiece>,
                       public std::enable_shared_from_this<LogCall> {
  public:
   // `open` counts the streams that are open, and outlives them.
   static LogCall* Start(std::shared_ptr<LogCatalog> catalog, const LogRequest& request,
                         std::atomic<size_t>* open);
-  // One that ends at once.
+  // A call that ends at once.
   static LogCall* Refuse(const absl::Status& status);
 
  private:

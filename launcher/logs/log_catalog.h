@@ -15,7 +15,7 @@
 
 namespace ddprun::launcher {
 
-// The sizes of one file, which a thread notes and readers ask for. Threads: any.
+// The sizes of one file over time: one thread notes them, readers query them. Threads: any.
 class LogHistory {
  public:
   void Note(Instant now, uint64_t size) {
@@ -36,7 +36,7 @@ class LogHistory {
   LogTimes times_;
 };
 
-// A file that has what one worker wrote to one stream.
+// The file with the output of one worker's stream.
 struct LogFile {
   uint64_t generation = 0;
   uint32_t restart_count = 0;
@@ -47,29 +47,29 @@ struct LogFile {
   std::shared_ptr<LogHistory> history = std::make_shared<LogHistory>();
 };
 
-// The log files of one node's workers, in the order of their generations: the loop adds those of
-// each start, readers on threads of their own look. Threads: any.
+// The log files of one node's workers, in the order of their generations. The loop adds files at
+// each start; readers use threads of their own. Threads: any.
 class LogCatalog {
  public:
-  // The newest so many are known.
+  // How many files are known; the oldest are dropped.
   static constexpr size_t kFilesMax = 1U << 16;
 
   LogCatalog() = default;
   LogCatalog(const LogCatalog&) = delete;
   LogCatalog& operator=(const LogCatalog&) = delete;
 
-  // Of one start of the workers. The files are there, and larger later.
+  // Adds the files of one start of the workers. The files exist, and grow.
   void Add(const std::vector<LogFile>& files);
-  // The agent ends: nothing is written any more.
+  // The agent ends: no file grows any more.
   void Close();
   bool closed() const;
 
   // LogTimes::Thin() of all files.
   void ThinHistories(Instant now) const;
 
-  // Those beyond the first `*seen` that were added; counts them in.
+  // The files that were added after the first `*seen`; adds their number to `*seen`.
   std::vector<LogFile> TakeNew(uint64_t* seen) const;
-  // An eventfd(2) that is written to after each Add() and at Close(), as long as somebody holds it.
+  // An eventfd(2) that is written to after each Add() and at Close(), while the caller holds it.
   std::shared_ptr<const Fd> Subscribe();
 
  private:

@@ -10,7 +10,7 @@ namespace ddprun::launcher {
 
 // The folders of one agent's logs: <log dir>/<run id>_<random8>/attempt_<restart count>/<local
 // rank>, torchrun's layout (docs/LOGS.md). Made when they are needed, with the mode that the umask
-// leaves. Nothing of an older attempt is ever touched.
+// leaves. Files of older attempts are never touched.
 // Threads: one.
 class LogFolders {
  public:
@@ -18,7 +18,7 @@ class LogFolders {
   // TemporaryFolders() that can be written.
   LogFolders(const std::string& log_dir, const std::string& run_id);
 
-  // The folder for a generation. Errors: it can't be made; names it.
+  // Makes the folder for a generation. Errors: the folder can't be made; the text names it.
   absl::StatusOr<std::string> MakeAttempt(uint32_t restart_count, uint64_t generation);
 
   // The log directory, absolute: a worker that changes its directory still finds its files.

@@ -21,7 +21,7 @@ namespace {
 
 constexpr size_t kPieceBytes = 32U << 10;
 
-// Where the last `lines` lines of a file begin; what follows the last newline is a line, too.
+// The offset of the last `lines` lines of a file. Text after the last newline is a line, too.
 off_t StartOfTail(int fd, uint64_t lines) {
   struct stat facts {};
   if (fstat(fd, &facts) != 0 || facts.st_size == 0) return 0;
@@ -44,7 +44,7 @@ off_t StartOfTail(int fd, uint64_t lines) {
   return 0;
 }
 
-// Where the line begins that the byte at `offset` is in.
+// The beginning of the line with the byte at `offset`.
 off_t StartOfLine(int fd, off_t offset) {
   std::string bytes(kPieceBytes, '\0');
   off_t end = offset;
@@ -104,7 +104,7 @@ absl::Status LogReader::OpenNext() {
 }
 
 absl::Status LogReader::Open(const LogFile& file) {
-  // A worker that was kept goes on in its file, of which each byte comes once.
+  // A kept worker goes on in its file; each byte of it is sent once.
   const auto same = std::find_if(open_.begin(), open_.end(), [&](const OpenFile& opened) {
     return opened.file.path == file.path;
   });

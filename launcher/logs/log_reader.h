@@ -18,33 +18,33 @@
 
 namespace ddprun::launcher {
 
-// What is wanted of a node's logs (proto ReadLogsRequest).
+// A request for a node's logs (proto ReadLogsRequest).
 struct LogRequest {
-  std::optional<uint32_t> rank;        // only this one
-  std::optional<uint64_t> tail_lines;  // only these of each file of the newest generation
-  std::optional<Instant> since;        // only lines that were written later, and some before
+  std::optional<uint32_t> rank;        // only this rank
+  std::optional<uint64_t> tail_lines;  // only the last lines of each file of the newest generation
+  std::optional<Instant> since;        // only lines that were written later, and a few earlier ones
   bool follow = false;
 };
 
 // Reads the log files of a catalog from beginning to end, one generation after the other, and
-// follows them by inotify(7). Every byte comes once and in its file's order. Blocks in reads, so it
-// has a thread of its own: a slow disk or a slow taker holds up nobody else.
+// follows them by inotify(7). Every byte is sent once, in its file's order. Reads block, so each
+// reader has a thread of its own: a slow disk or a slow client delays nothing else.
 //
-// The files are read, not what passes through the agent, so a slow reader loses nothing and holds
-// up no worker, and what was written before is there. Each agent serves its own node's files:
-// through the service, the output of a thousand nodes would take one node's network.
+// The files are read, not the bytes that pass through the agent: so a slow reader loses nothing and
+// delays no worker, and earlier output is there. Each agent serves its own node's files: through
+// the service, the output of a thousand nodes would take one node's network.
 class LogReader {
  public:
-  // Takes a piece of at most 32 KiB; false = enough.
+  // Takes a piece of at most 32 KiB; returns false to stop.
   using Sink = std::function<bool(const LogFile& file, std::string bytes)>;
 
   LogReader(std::shared_ptr<LogCatalog> catalog, const LogRequest& request);
   LogReader(const LogReader&) = delete;
   LogReader& operator=(const LogReader&) = delete;
 
-  // Returns OK at the end of what is there or, following, when the catalog was closed; CANCELLED
-  // when the sink or Stop() said so. Errors: a file can't be opened or watched; names it. Requires:
-  // called once.
+  // Returns OK at the end of the files or, when following, when the catalog is closed; CANCELLED
+  // after Stop() or if the sink returned false. Errors: a file can't be opened or watched; the text
+  // names it. To be called once.
   absl::Status Run(const Sink& sink);
   // Threads: any.
   void Stop();
@@ -68,10 +68,10 @@ class LogReader {
   const Fd inotify_;
   std::atomic<bool> stopped_ = false;
   uint64_t seen_ = 0;            // files of the catalog
-  bool first_ = true;            // nothing was taken yet
-  bool tails_ = true;            // the generation that is opened is the first
-  std::deque<LogFile> waiting_;  // for the generation before to be read
-  std::vector<OpenFile> open_;   // of the newest generation that is read, and the one before
+  bool first_ = true;            // before the first TakeNew()
+  bool tails_ = true;            // the first generation is being opened
+  std::deque<LogFile> waiting_;  // files of generations that are read later
+  std::vector<OpenFile> open_;   // files of the newest generation that is read, and the one before
 };
 
 }  // namespace ddprun::launcher

@@ -26,7 +26,8 @@ void Look(const LogFile& file) {
   file.history->Note(MonotonicNow(), static_cast<uint64_t>(facts.st_size));
 }
 
-// The newest files, and those of the generation before, whose rest may be written later.
+// Samples the sizes of the newest files, and of those of the generation before, which may still
+// grow.
 class Sampler {
  public:
   explicit Sampler(std::shared_ptr<LogCatalog> catalog)
@@ -48,9 +49,9 @@ class Sampler {
   }
 
  private:
-  // The next write to the file is told, and no other: a busy file costs one wake a pause.
-  // False: the kernel has no watch to give (/proc/sys/fs/inotify), or somebody has removed the
-  // file. Then the pause alone paces the looks.
+  // Requests an event for the next write to the file only, so that a busy file costs one wake a
+  // pause. Returns false if the kernel is out of watches (/proc/sys/fs/inotify) or the file was
+  // removed; the file is then looked at after each pause.
   bool Watch(const LogFile& file) const {
     return writes_.valid() &&
            inotify_add_watch(writes_.get(), file.path.c_str(), IN_MODIFY | IN_ONESHOT) >= 0;

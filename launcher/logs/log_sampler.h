@@ -8,10 +8,10 @@
 
 namespace ddprun::launcher {
 
-// Looks how large the files are that workers write to, as they grow and at most once a second,
-// until the catalog is closed (core/log_times.h): what workers write to themselves carries no time.
-// On a thread of its own that nobody waits for, since a disk may hang. Error: there is no thread.
-// Threads: any.
+// Notes the sizes of the workers' log files as they grow, at most once a second, until the catalog
+// is closed. The sizes show when a line was written, because the files have no times
+// (core/log_times.h). Runs on a detached thread, because a disk may hang. Errors: the thread can't
+// be started. Threads: any.
 absl::Status StartLogSampler(std::shared_ptr<LogCatalog> catalog);
 
 }  // namespace ddprun::launcher

@@ -16,8 +16,8 @@ struct FreeAddressList {
 using AddressList = std::unique_ptr<addrinfo, FreeAddressList>;
 
 // getaddrinfo(3) for a stream socket. `port` 0 = none asked for.
-// Errors, with getaddrinfo's text: NOT_FOUND — the resolver says that there is no such name;
-// UNAVAILABLE — it can't say. Blocks as the resolver does.
+// Errors, with getaddrinfo's text: NOT_FOUND — the name doesn't exist; UNAVAILABLE — the resolver
+// can't answer. Blocks as the resolver does.
 absl::StatusOr<AddressList> LookUp(const std::string& host, uint16_t port);
 
 }  // namespace ddprun::launcher

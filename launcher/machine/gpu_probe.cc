@@ -1,4 +1,4 @@
-// Where the GPUs are.
+// Finds the GPUs' places in the machine.
 #include <dirent.h>
 
 #include <algorithm>
@@ -28,7 +28,7 @@ struct Gpu {
   std::string model;
 };
 
-// "0000:3b:00.0" as numbers, in whose order CUDA counts. What is no PCI id comes first.
+// "0000:3b:00.0" as numbers: CUDA numbers GPUs in this order. Other texts come first.
 std::tuple<uint32_t, uint32_t, uint32_t, uint32_t> PciOrder(const std::string& id) {
   const std::vector<std::string> parts = absl::StrSplit(id, absl::ByAnyChar(":."));
   uint32_t numbers[4] = {};
@@ -66,7 +66,7 @@ std::vector<Gpu> GpusOfTheDriver(const std::string& root) {
   return gpus;
 }
 
-// By "GPU-8932f937-d72c-…" or the beginning of it, which CUDA takes too.
+// Finds a GPU by "GPU-8932f937-d72c-…" or a prefix of it, as CUDA does.
 absl::StatusOr<Gpu> ByUuid(const std::vector<Gpu>& gpus, const std::string& entry) {
   absl::string_view uuid = entry;
   const bool of_a_gpu = absl::ConsumePrefix(&uuid, "MIG-") ? absl::StartsWith(uuid, "GPU-") : true;

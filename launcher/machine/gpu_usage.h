@@ -15,20 +15,19 @@
 
 namespace ddprun::launcher {
 
-// How busy and how full this machine's NVIDIA GPUs are, as the driver's library says (NVML).
+// Utilization and memory of this machine's NVIDIA GPUs, from the driver's library (NVML).
 // Threads: any, one at a time.
 // Source: NVML API reference, nvmlDeviceGetUtilizationRates and nvmlDeviceGetMemoryInfo.
 class GpuUsage {
  public:
-  // Loads the library; asks nothing yet. `visible`: CUDA_VISIBLE_DEVICES, nullopt = it isn't set.
+  // Loads the library without a query. `visible`: CUDA_VISIBLE_DEVICES, nullopt = it isn't set.
   // Errors: NOT_FOUND — there is no library, or it is too old.
   static absl::StatusOr<std::unique_ptr<GpuUsage>> Load(std::optional<std::string> visible);
 
-  // The GPUs that are visible, in the order in which CUDA numbers them, at most kGpusMax; also
-  // those that are lost to the driver, but not those that don't tell their memory. Waits for the
-  // driver: milliseconds, the first time tens of them, for ever when a GPU is ill. Errors: INTERNAL
-  // — the driver can't be asked, with NVML's number for why; NOT_FOUND — no GPU is visible. Once it
-  // has found GPUs there are none.
+  // The visible GPUs, in CUDA's order, at most kGpusMax, including those that the driver has lost,
+  // but without those that don't report their memory. Waits for the driver: milliseconds, the first
+  // time tens of them, forever if a GPU is broken. Errors: INTERNAL — the query fails, with NVML's
+  // error number; NOT_FOUND — no GPU is visible. No errors once GPUs were found.
   absl::StatusOr<std::vector<rendezvous::GpuUse>> Look();
 
  private:
@@ -39,7 +38,7 @@ class GpuUsage {
   NvmlLibrary library_;
   std::optional<std::string> visible_;
   bool found_ = false;
-  // Those that are visible; nullopt = lost to the driver before it was asked.
+  // The visible GPUs; nullopt = the driver had lost the GPU before the first query.
   std::vector<std::pair<size_t, std::optional<NvmlLibrary::Device>>> devices_;
 };
 

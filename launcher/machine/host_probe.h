@@ -12,8 +12,8 @@
 
 namespace ddprun::launcher {
 
-// What this machine has. Files are read below `root` ("" in production), so that tests bring their
-// own /proc and /sys. Threads: any.
+// Facts of this machine. Files are read below `root` ("" in production), so that tests can have
+// their own /proc and /sys. Threads: any.
 
 // CPUs that this process may run on: sched_getaffinity(2). Empty = the kernel doesn't say.
 CpuSet AllowedCpus();
@@ -34,34 +34,34 @@ uint32_t CudaDeviceCount(const char* cuda_visible_devices, const std::string& ro
 // gethostname(2).
 std::string Hostname();
 
-// The addresses that `host` (a name or a literal, without brackets) stands for.
-// Errors, with getaddrinfo's text: NOT_FOUND — the resolver says that there is no such name;
-// UNAVAILABLE — it can't say. Blocks: at most the resolver's own timeouts.
+// The addresses of `host` (a name or a literal, without brackets).
+// Errors, with getaddrinfo's text: NOT_FOUND — the name doesn't exist; UNAVAILABLE — the resolver
+// can't answer. Blocks: at most the resolver's own timeouts.
 absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& host);
 
 // True when one of `host`'s addresses is this machine's own (IsOwnAddress, base/own_address.h).
 // Errors: as ResolveHost.
 absl::StatusOr<bool> IsLocalHost(const std::string& host);
 
-// The local address from which packets to `host` leave (connect(2) on UDP; sends nothing).
+// The source address of packets to `host` (connect(2) on UDP; sends nothing).
 absl::StatusOr<std::string> LocalAddressToward(const std::string& host, uint16_t port);
 
-// A TCP port reserved for the workers' store (R11): bound with SO_REUSEADDR, closed on exec. While
-// nobody listens, the kernel gives it to nobody else, but a worker's own server can bind it.
+// A TCP port reserved for the workers' store (R11): bound with SO_REUSEADDR, closed on exec.
+// Without a listener the kernel gives the port to no other process, but a worker's own server can
+// bind it.
 struct ReservedPort {
   Fd socket;
   uint16_t port = 0;
 };
-// `port` 0 = any, but none of `avoided`, which others may want; at all addresses of this machine,
-// as torch's own server has it. Errors: UNAVAILABLE with the port and errno.
+// `port` 0 = any, except `avoided`, which others may need; at all addresses of this machine, like
+// torch's own server. Errors: UNAVAILABLE with the port and errno.
 absl::StatusOr<ReservedPort> ReservePort(uint16_t port, const std::vector<uint16_t>& avoided = {});
-// From now on nobody else can bind the port, and connections wait to be accepted. Errors:
-// UNAVAILABLE: another process listens on it.
+// Listens: no other process can bind the port from now on, and connections wait to be accepted.
+// Errors: UNAVAILABLE — another process listens on the port.
 absl::Status ListenOn(const ReservedPort& port);
 
-// Advice for somebody who has given this port and finds it taken, if it is one that the kernel
-// gives to connections: "; the kernel gives ports …". "" = it isn't. Source: ip(7),
-// ip_local_port_range.
+// Advice for a user's port that is taken, if the kernel assigns such ports to connections: "; the
+// kernel gives ports …"; else "". Source: ip(7), ip_local_port_range.
 std::string KernelPortsHint(uint16_t port, const std::string& root = "");
 
 // OK when a server could listen on host:port now; else UNAVAILABLE with the address and errno

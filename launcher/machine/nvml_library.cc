@@ -9,7 +9,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// No GPU runs as many at once; bounds what a wrong answer could ask for.
+// Far more processes than one GPU runs. Bounds the memory that a wrong answer could request.
 constexpr unsigned int kProcessesMax = 65536;
 
 }  // namespace

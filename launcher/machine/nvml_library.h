@@ -11,9 +11,9 @@
 
 namespace ddprun::launcher {
 
-// NVIDIA's management library, libnvidia-ml.so.1, which comes with the driver: loaded when it is
-// wanted, its functions found by name. Its header isn't needed: the few types that we use are
-// declared here. Threads: any, one at a time. Source: NVML API reference.
+// NVIDIA's management library, libnvidia-ml.so.1, which comes with the driver: loaded on demand,
+// its functions found by name. The few types that we use are declared here, so its header isn't
+// needed. Threads: any, one at a time. Source: NVML API reference.
 class NvmlLibrary {
  public:
   using Device = void*;
@@ -29,7 +29,7 @@ class NvmlLibrary {
   static constexpr int kGpuIsLost = 15;        // it fell off the bus
   static constexpr int kVersionMismatch = 18;  // the library isn't the loaded driver's
 
-  // Loads the library; asks nothing yet. Errors: NOT_FOUND — there is none, or it is too old.
+  // Loads the library without a query. Errors: NOT_FOUND — there is none, or it is too old.
   static absl::StatusOr<NvmlLibrary> Load();
   ~NvmlLibrary();
   NvmlLibrary(NvmlLibrary&& other) noexcept;
@@ -46,13 +46,13 @@ class NvmlLibrary {
     return function;
   }
 
-  // Each of these waits for the driver: milliseconds, the first time tens of them, for ever when a
-  // GPU is ill. Errors: INTERNAL with NVML's number for why; UNAVAILABLE for kGpuIsLost,
+  // Each of these waits for the driver: milliseconds, the first time tens of them, forever if a GPU
+  // is broken. Errors: INTERNAL with NVML's error number; UNAVAILABLE for kGpuIsLost,
   // FAILED_PRECONDITION for kVersionMismatch.
-  absl::Status Init();  // the first call counts
-  // By number; a GPU that doesn't answer has the error for why.
+  absl::Status Init();  // only the first call has an effect
+  // By number; a GPU that doesn't answer has its error.
   absl::StatusOr<std::vector<absl::StatusOr<Device>>> Devices() const;
-  // The processes that compute on it.
+  // The processes that compute on the GPU.
   absl::StatusOr<std::vector<ProcessInfo>> Processes(Device device) const;
 
   static absl::Status ToStatus(int result, const char* call);

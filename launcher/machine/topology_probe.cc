@@ -74,7 +74,8 @@ class Machine {
     hwloc_topology_t raw = nullptr;
     if (hwloc.topology_init(&raw) != 0) return ErrnoStatus(errno, "hwloc_topology_init");
     Machine machine(hwloc, raw);
-    // With CPUs that we may not use, because cores and caches are known by their lowest CPU.
+    // Include CPUs that we may not use, because cores and caches are identified by their lowest
+    // CPU.
     hwloc.topology_set_flags(raw, HWLOC_TOPOLOGY_FLAG_INCLUDE_DISALLOWED);
     // This one runs on every CPU in turn to ask it; the kernel's files say the same.
     hwloc.topology_set_components(raw, HWLOC_TOPOLOGY_COMPONENTS_FLAG_BLACKLIST, "x86");
@@ -113,7 +114,7 @@ class Machine {
       if (above->type == HWLOC_OBJ_PACKAGE && above->os_index != HWLOC_UNKNOWN_INDEX) {
         cpu.package = above->os_index;
       }
-      // From the inside out: the last one is the last level.
+      // The loop goes from the inside out, so the last cache is the last-level one.
       if (hwloc_.obj_type_is_dcache(above->type) != 0) cpu.cache = Lowest(above);
     }
     return cpu;

@@ -10,11 +10,12 @@
 
 namespace ddprun::launcher {
 
-// What binding workers to CPUs needs to know of this machine. Only for runs that bind: hwloc is
-// loaded then, and the kernel's files take 2 ms, on a large machine (512 CPUs) 0.1 s.
+// The facts of this machine that binding workers to CPUs needs. Used only by runs that bind,
+// because hwloc is loaded, and reading the kernel's files takes 2 ms, on a large machine (512 CPUs)
+// 0.1 s.
 
 // The online CPUs with their cores, sockets, caches and NUMA nodes, as hwloc finds them, and the
-// CPUs that this process may run on. hwloc's own variables show it another machine: HWLOC_FSROOT (a
+// CPUs that this process may run on. hwloc's own variables select another machine: HWLOC_FSROOT (a
 // folder with that machine's /sys), HWLOC_XMLFILE, HWLOC_SYNTHETIC.
 // Errors: NOT_FOUND — hwloc isn't installed; else errno — it can't read the machine. Threads: any.
 // Source: hwloc 2.9, "Environment Variables"; the kernel's cputopology.rst.

@@ -2,10 +2,11 @@
 optimizer marked on the worker's page of progress (docs/PROGRESS.md), unless the program marks by itself.
 
 A step is over when an optimizer steps that has stepped in it before: two that take turns make one step together.
-To count each step of each optimizer would double the steps of a GAN; to count the first optimizer's would stop where a script
-goes on with another one. The phase is one of its own, so that rules that read marks (work done twice, restarts without progress)
-don't take a count that begins anew for a training's step. A program's own marks win: the hook stores only over its own word.
-torch.compile doesn't look into the hook (_torchdynamo_disable). A .pth file is no way, because the installation isn't ours.
+If every optimizer's step counted, a GAN would have twice as many steps; if only the first optimizer's counted, the count would
+stop when a script goes on with another one. The hook's steps have a phase of their own, so that rules that read marks (work
+done twice, restarts without progress) don't mistake a count that begins anew for a training's step. A program's own marks win:
+the hook stores only over its own word. torch.compile doesn't trace the hook (_torchdynamo_disable). A .pth file can't be used,
+because the installation isn't ours.
 Standard parts only, and as few as can be: whatever is imported here is in every worker.
 """
 
@@ -76,7 +77,7 @@ class _Steps:
         def on_step(optimizer, *_):
             self.on_step(optimizer)
 
-        # What torch.compile makes of an optimizer's step calls it as it is: it could not look at our module, which is gone.
+        # torch.compile must call the hook uncompiled: Dynamo looks up a function's module by name, and ours is gone.
         on_step._torchdynamo_disable = True
         register(on_step)
 

@@ -10,16 +10,16 @@
 
 namespace ddprun::launcher {
 
-// Has workers in Python mark the steps of their optimizers by themselves (--mark auto), by a
-// `sitecustomize` in front of PYTHONPATH that takes itself away again: marks.py.
+// Counts the optimizer steps of Python workers (--mark auto): a `sitecustomize` at the front of
+// PYTHONPATH, marks.py, registers a hook in torch and removes itself from the path.
 // Threads: the loop's.
 class StepMarks {
  public:
-  // Makes its file in `folder`, which is made and is removed by whoever has the folder above.
-  // Errors: of the files; the text names them.
+  // Makes its file in `folder`, which is created; the owner of the folder above removes it.
+  // Errors: those of the files; the text names them.
   static absl::StatusOr<StepMarks> Create(std::string folder);
 
-  // Completes the environment of a worker, "NAME=value" over what `inherited` has.
+  // Adds variables to the environment of a worker, "NAME=value" over `inherited`.
   void Prepare(const EnvironmentLookup& inherited, std::vector<std::string>* environment) const;
 
  private:

@@ -27,9 +27,9 @@ IDLE = (("tqdm/_monitor.py", ""), ("torch/utils/data/_utils/pin_memory.py", ""),
 
 
 class Witness:
-    """A thread beside the training that says what the kernel can't: how many collectives this rank has begun in each group, which
-    shows who of ranks that wait for each other is waited for, and, while there is no step, where the training's thread is:
-    at work, in a circle, in a collective, at a lock."""
+    """A thread beside the training that reports what the kernel doesn't know: how many collectives this rank has begun in each
+    group, which shows the rank that others wait for; and, while no step ends, where the training's thread is: at work, in a
+    loop, in a collective, at a lock."""
 
     def __init__(self, memory):
         import _thread
@@ -127,7 +127,7 @@ class Witness:
         if self.has_ended(frame):
             found = self.behind_the_end(frames)
             if found is not None:
-                frame, more = found[0], " (thread %s, for whose end the interpreter waits)" % found[1][:80]
+                frame, more = found[0], " (thread %s; the interpreter waits for its end)" % found[1][:80]
         code, page = frame.f_code, self.page
         blocks = sys.getallocatedblocks()
         self.grown += self.looks > 0 and abs(blocks - self.blocks) > GROWTH

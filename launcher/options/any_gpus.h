@@ -11,7 +11,7 @@
 
 namespace ddprun::launcher {
 
-// This machine, as if it had any GPUs: where a job is written down need not be where it runs.
+// This machine, but with any GPUs: a job's file may be written on another machine than its own.
 class AnyGpus : public Host {
  public:
   explicit AnyGpus(const Host& host) : host_(host) {}
@@ -38,7 +38,7 @@ class AnyGpus : public Host {
   absl::Status CheckSecret(const std::string& path) const override {
     return host_.CheckSecret(path);
   }
-  // Nobody waits for an import of torch that knows nothing of that machine.
+  // Doesn't import torch, which knows nothing of the other machine.
   absl::StatusOr<uint32_t> TorchDevices(const std::string&, const std::string&) const override {
     return rendezvous::kWorkersPerNodeMax;
   }

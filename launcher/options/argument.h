@@ -5,10 +5,10 @@
 
 namespace ddprun::launcher {
 
-// The value of an option, and who gave it.
+// The value of an option, and where it was given.
 struct Argument {
-  std::string text;    // the default's text when nobody gave one
-  std::string source;  // as typed: "--nnodes", or "PET_NNODES"; "" = nobody
+  std::string text;    // the default's text if the option wasn't given
+  std::string source;  // as typed: "--nnodes", or "PET_NNODES"; "" = not given
 
   bool given() const { return !source.empty(); }
   // Given, and not as an empty text (`--rdzv_endpoint ""`, `PET_RDZV_ENDPOINT=`).

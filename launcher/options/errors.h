@@ -6,11 +6,11 @@
 
 namespace ddprun::launcher {
 
-// The command line knows two kinds of errors, with torchrun's exit statuses.
+// The two kinds of errors of the command line, with torchrun's exit statuses.
 
-// The words can't be understood: unknown option, missing script, no number. Exit status 2.
+// The arguments can't be parsed: unknown option, missing script, not a number. Exit status 2.
 inline absl::Status UsageError(absl::string_view text) { return absl::InvalidArgumentError(text); }
-// The words are understood, but can't be done: no such file, MIN > MAX. Exit status 1.
+// The arguments are valid, but not possible: no such file, MIN > MAX. Exit status 1.
 inline absl::Status PlanError(absl::string_view text) {
   return absl::FailedPreconditionError(text);
 }

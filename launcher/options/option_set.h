@@ -18,26 +18,26 @@
 
 namespace ddprun::launcher {
 
-// How one option is called and explained.
+// The names and the help of one option.
 struct OptionText {
   // Long name with dashes, after an optional short one: "-r,--redirects", "--nproc-per-node". The
   // spelling with underscores is added.
   std::string names;
   std::string placeholder;  // of the value: "N|MIN:MAX"
   std::string help;         // without the default
-  // What holds when nobody gives a value, for the help; "" = the target's text, or none.
+  // The default in the help; "" = the target's text, or none.
   std::string default_text;
-  // Environment variable that is read when the option isn't given: nullopt = PET_<LONG_NAME>
-  // (torchrun's rule), "" = none; of "FIRST,SECOND" the first one that is set.
+  // The environment variable that is read if the option isn't given: nullopt = PET_<LONG_NAME>
+  // (torchrun's rule), "" = none; "FIRST,SECOND" = the first one that is set.
   std::optional<std::string> environment = std::nullopt;
-  // How its value may be written in a file.
+  // How the option's value may be written in a file.
   ValueShape shape = ValueShape::kText;
   std::string alias = "";  // torchrun's long name of it, with dashes; "" = none
 };
 
-// What remains after the options.
+// The result of parsing besides the options.
 struct ParsedArguments {
-  bool help = false;  // nothing else was looked at
+  bool help = false;  // help is wanted; nothing else was parsed
   std::vector<std::string> positionals;
 };
 
@@ -51,34 +51,34 @@ using SettingsReader = std::function<absl::StatusOr<std::vector<Setting>>(const 
 // Threads: one at a time.
 class OptionSet {
  public:
-  // `introduction`: what the help begins with: usage, purpose, examples.
+  // `introduction`: the beginning of the help: usage, purpose, examples.
   explicit OptionSet(std::string introduction) : introduction_(std::move(introduction)) {}
   OptionSet(const OptionSet&) = delete;
   OptionSet& operator=(const OptionSet&) = delete;
 
-  // Begins a titled group of the help; "" = not shown there.
+  // Begins a titled group of the help; "" = options without help.
   void Group(const std::string& title) { group_ = title; }
-  // Options that are added from here on are shown by --help-all alone, which there is then, below
-  // `preface`, which ends with a newline if it isn't empty.
+  // Options that are added from here on are shown only by --help-all (which this call defines),
+  // below `preface`, which ends with a newline if it isn't empty.
   void LeaveToHelpAll(const std::string& preface) {
     in_help_ = false;
     preface_ = preface;
   }
-  // The targets must outlive the set; what they hold is the default.
+  // The targets must outlive the set; their values are the defaults.
   void AddValue(Argument* target, const OptionText& text);
   void AddFlag(bool* target, const OptionText& text);
-  // An option that names a file with values for the others, which count when neither the command
-  // line nor the environment has one. At most once.
+  // An option that names a file with values for the other options. A value of the file is used if
+  // neither the command line nor the environment has one. At most once.
   void AddFile(Argument* target, const OptionText& text, SettingsReader reader);
 
   // Fills the targets. `arguments` are without the program's name.
-  // Errors: usage errors (errors.h), one line each; a plan error for a flag whose variable holds no
-  // boolean. Requires: called once.
+  // Errors: usage errors (errors.h), one line each; a plan error if a flag's variable isn't a
+  // boolean. To be called once.
   absl::StatusOr<ParsedArguments> Parse(const std::vector<std::string>& arguments,
                                         const EnvironmentLookup& environment);
 
-  // What other launchers call an option, with dashes, and what to do here instead: part of the
-  // error of who writes it.
+  // An option of another launcher, with dashes, and the advice what to do here instead, which is
+  // part of the error for that option.
   void AddForeign(const std::string& name, const std::string& advice) { foreign_[name] = advice; }
 
   // The text of --help or --help-all, or after --help=json all of it as JSON: {"introduction",
@@ -89,17 +89,17 @@ class OptionSet {
   // The help on one group of options, by the first word of its title, or on one option, by its name
   // with either spelling, with or without dashes before it; "" = neither is of that name.
   std::string HelpOn(const std::string& topic) const;
-  // What HelpOn() calls the groups.
+  // The names of the groups for HelpOn().
   std::vector<std::string> GroupNames() const;
-  // The option that a typing error of one or two letters makes to `name`; "" = none.
+  // The option that differs from `name` by one or two typing errors; "" = none.
   std::string Nearest(const std::string& name) const;
 
-  // What nobody reads because of a typing error in its name: one line for the user of each PET_*
-  // among `variables` that no option has and that is nearly one that an option has.
+  // Misspelled variables: one line for the user for each PET_* among `variables` that isn't an
+  // option's variable but resembles one.
   std::vector<std::string> MistypedVariables(const std::vector<std::string>& variables) const;
 
-  // The long names, with dashes, and values of what the command line gave, in the order of the
-  // definitions: flags as "true" and "false". Requires: Parse() was OK.
+  // The long names, with dashes, and values of the options on the command line, in the order of the
+  // definitions; flags as "true" and "false". Requires: Parse() was OK.
   std::vector<std::pair<std::string, std::string>> GivenOnCommandLine() const;
 
  private:
@@ -108,12 +108,12 @@ class OptionSet {
     std::string letter;                   // "-r"; "" = none
     std::vector<std::string> long_names;  // without "--"; the one with dashes first
     std::string group;
-    std::string placeholder;  // "" = it takes no value
+    std::string placeholder;  // "" = a flag
     std::string help;         // with default and variable
     std::string environment;  // "" = none; of "FIRST,SECOND" the first that is set
     std::string alias;        // "" = none
     ValueShape shape = ValueShape::kText;
-    bool in_help = true;  // else in that of --help-all alone
+    bool in_help = true;  // false = only in --help-all
     Argument* argument = nullptr;
     bool* flag = nullptr;
 
@@ -153,15 +153,15 @@ class OptionSet {
   absl::StatusOr<const Option*> OptionOf(const Setting& setting) const;
   const std::string introduction_;
   std::string group_;
-  bool in_help_ = true;                         // of the options that are added
-  std::string preface_;                         // of those that --help leaves out
+  bool in_help_ = true;                         // Option::in_help of options added now
+  std::string preface_;                         // of the options that --help leaves out
   std::map<std::string, std::string> foreign_;  // advice by name
-  std::deque<Option> options_;        // stays where it is when more are added; Parse() adds --help
-  const Option* help_ = nullptr;      // once Parse() was called
-  const Option* help_all_ = nullptr;  // the same, if there is one
-  const Option* file_ = nullptr;      // of AddFile()
+  std::deque<Option> options_;                  // addresses stay valid; Parse() adds --help
+  const Option* help_ = nullptr;                // once Parse() was called
+  const Option* help_all_ = nullptr;            // the same, if there is one
+  const Option* file_ = nullptr;                // of AddFile()
   SettingsReader reader_;
-  std::vector<Given> given_;  // what Parse() has found, in its order
+  std::vector<Given> given_;  // the options that Parse() has found, in order
   bool shows_all_ = false;
   bool help_as_json_ = false;
 };

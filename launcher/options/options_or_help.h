@@ -5,11 +5,11 @@
 
 namespace ddprun::launcher {
 
-// What a command was told, or the text of --help.
+// A command's options, or the text of --help.
 template <typename Options>
 struct OptionsOrHelp {
   Options options;
-  std::string help;  // "" = the options count
+  std::string help;  // "" = the options are valid
 };
 
 }  // namespace ddprun::launcher

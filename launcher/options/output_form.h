@@ -9,7 +9,7 @@
 
 namespace ddprun::launcher {
 
-// How a command that shows something prints it.
+// The output format of a command.
 enum class OutputForm { kText, kWide, kJson };
 
 // --output and --json.
@@ -18,12 +18,12 @@ struct OutputArguments {
   bool json = false;
 };
 
-// Adds -o json|wide, as kubectl has it, and --json, which is the same as -o json.
-// Params: wide, json: what the two print, for the help; "" for `wide` = the command has json only.
+// Adds -o json|wide, as in kubectl, and --json, which is the same as -o json.
+// Params: wide, json: what the two print, for the help; wide "" = the command has only json.
 void DefineOutput(OutputArguments* target, const std::string& wide, const std::string& json,
                   OptionSet* options);
 
-// Errors: usage: another word, or `wide` where the command has none.
+// Errors: usage — another word, or `wide` if the command doesn't have it.
 absl::StatusOr<OutputForm> ReadOutput(const OutputArguments& arguments, bool has_wide);
 
 }  // namespace ddprun::launcher

@@ -22,21 +22,21 @@ namespace ddprun::launcher {
 
 inline constexpr uint16_t kDefaultServicePort = 29400;
 
-// A call to a rendezvous service: what all commands have that make one.
+// The options of commands that call a rendezvous service.
 struct QueryOptions {
   std::string host = "localhost";  // without brackets
   uint16_t port = kDefaultServicePort;
-  std::string socket;  // "unix:/path", in place of these; "" = none
-  // The job's record is in etcd, which says where its service is; nullopt = the above says it.
+  std::string socket;  // "unix:/path", in place of host and port; "" = none
+  // The service's address is in the job's record in etcd; nullopt = the fields above have it.
   std::optional<rendezvous::EtcdSettings> etcd;
-  bool endpoint_given = false;  // else the jobs of this machine count, too
+  bool endpoint_given = false;  // false = jobs of this machine count, too
   std::string run_id;           // "" = all jobs, or the only one
   std::string token;            // of the job; "" = none
   TlsFiles tls;                 // none = without TLS
   absl::Duration timeout = absl::Seconds(5);
 };
 
-// The same as it was typed, while it is parsed.
+// The same as typed, before parsing.
 struct QueryArguments {
   Argument endpoint{.text = absl::StrCat(QueryOptions().host, ":", QueryOptions().port)};
   Argument run_id;
@@ -44,7 +44,7 @@ struct QueryArguments {
   Argument conf;
   Argument timeout{.text = DurationText(QueryOptions().timeout)};
 };
-// Who asks: what the job's secret and the cluster's certificates are.
+// The caller's credentials: the job's secret and the cluster's certificates.
 struct CredentialArguments {
   Argument token;
   Argument token_file;
@@ -52,7 +52,7 @@ struct CredentialArguments {
 };
 
 // Adds --rdzv_endpoint, --rdzv_id, --rdzv_backend, --rdzv_conf and --timeout, under "Service".
-// `job`: what --rdzv_id names, as "The job to end."; `default_job`: what is meant without.
+// `job`: the meaning of --rdzv_id, for example "The job to end."; `default_job`: its default.
 void DefineQuery(QueryArguments* target, const std::string& job, const std::string& default_job,
                  OptionSet* options);
 // Adds --token, --token_file and --tls_dir.
@@ -64,9 +64,9 @@ absl::Status FinishCredentials(const CredentialArguments& arguments, const Host&
 absl::Status FinishQuery(const QueryArguments& arguments, const EnvironmentLookup& environment,
                          QueryOptions* options);
 
-// Parses a command that takes options only. True when the help is wanted.
-// Params: instead: what whoever typed a word besides may have meant.
-// Errors: usage (errors.h), also for words that are no options.
+// Parses a command that takes only options. Returns true if the help is wanted.
+// Params: instead: the advice if another word was typed.
+// Errors: usage (errors.h), also for words that aren't options.
 absl::StatusOr<bool> ParseOnlyOptions(OptionSet* options, const std::vector<std::string>& arguments,
                                       const EnvironmentLookup& environment,
                                       absl::string_view instead = "a job is named with --rdzv_id");

@@ -10,9 +10,9 @@
 // Values of options as files have them. Pure; threads: any.
 namespace ddprun::launcher {
 
-// How a value of an option may be written in a file, besides as the text that the option takes.
+// How an option's value may be written in a file, besides as the text of the command line.
 enum class ValueShape {
-  kText,         // in no other way
+  kText,         // only as that text
   kList,         // [a, b] for "a,b"
   kTexts,        // the same, where a comma within an item becomes ",,"
   kAssignments,  // {a: 1, b: 2} for "a=1,b=2"

@@ -12,8 +12,8 @@ void DefineTlsDir(Argument* target, OptionSet* options) {
       target, {.names = "--tls-dir",
                .placeholder = "DIR",
                .help = "TLS for everything between nodes, service and commands: DIR holds ca.crt, "
-                       "node.crt and node.key (or tls.crt and tls.key), and whoever has no "
-                       "certificate of that CA is refused. On all nodes or on none; ddprun certs "
+                       "node.crt and node.key (or tls.crt and tls.key), and peers without a "
+                       "certificate of that CA are refused. On all nodes or on none; ddprun certs "
                        "makes such a folder. Files that change are read again.",
                .environment = "DDPRUN_TLS_DIR"});
 }

@@ -15,9 +15,9 @@ namespace ddprun::launcher {
 void DefineTlsDir(Argument* target, OptionSet* options);
 
 // The files in the folder of --tls_dir, checked: ca.crt, and node.crt with node.key, else tls.crt
-// with tls.key, as Kubernetes has them. None where the option wasn't given.
-// Errors: plan: a file is missing or can't be read, isn't PEM, doesn't fit the others, or isn't
-// valid at this time; the text names the file, and the time.
+// with tls.key, Kubernetes's names. Empty if the option wasn't given. Errors: plan: a file is
+// missing or can't be read, isn't PEM, doesn't fit the others, or isn't valid at this time; the
+// text names the file, and the time.
 absl::StatusOr<TlsFiles> ReadTlsDir(const Argument& tls_dir, const Host& host);
 
 }  // namespace ddprun::launcher

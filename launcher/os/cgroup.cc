@@ -68,7 +68,7 @@ Fd OpenFolder(const std::string& path) {
 
 void KillCgroup(const std::string& path) {
   const Fd file(open(absl::StrCat(path, "/cgroup.kill").c_str(), O_WRONLY | O_CLOEXEC));
-  // What it misses is killed one by one.
+  // If this fails, the caller's rounds kill the processes one by one.
   if (file.valid()) [[maybe_unused]]
     const ssize_t n = write(file.get(), "1", 1);
 }
@@ -91,8 +91,8 @@ std::optional<pid_t> AgentOf(absl::string_view name) {
   return ours ? std::optional(agent) : std::nullopt;
 }
 
-// "ddprun-<another PID namespace>-<pid>" that nobody claims and nothing lives in. The namespace's
-// end has killed all that was in there.
+// Removes "ddprun-<another PID namespace>-<pid>" if it is unclaimed and empty. The end of that
+// namespace has killed its processes.
 void RemoveForeign(const std::string& path) {
   const Fd folder = OpenFolder(path);
   if (folder.valid() && flock(folder.get(), LOCK_EX | LOCK_NB) == 0) RemoveEmptyFolders(path);
@@ -139,7 +139,7 @@ std::string OwnCgroupFolder() { return OwnFolder("").value_or(""); }
 
 Fd ClaimCgroup(const std::string& folder) {
   Fd claim = OpenFolder(folder);
-  // Where that fails somebody looks at the folder right now, and removes it if it is empty.
+  // If that fails, another agent is checking the folder now and removes it if it is empty.
   if (claim.valid() && flock(claim.get(), LOCK_SH | LOCK_NB) != 0) return Fd();
   return claim;
 }
@@ -158,7 +158,7 @@ absl::StatusOr<std::string> MakeWorkerCgroup(const std::string& root) {
   // Slurm signals and waits for what is in the cgroups that it made itself.
   if (std::getenv("SLURM_JOB_ID") != nullptr) return Unusable("Slurm has cgroups of its own");
   DDPRUN_ASSIGN_OR_RETURN(const std::string parent, OwnFolder(root));
-  // Who moves a process needs the right at both ends' common parent.
+  // Moving a process needs write access to the common parent of both cgroups.
   if (access(absl::StrCat(parent, "/cgroup.procs").c_str(), W_OK) != 0) {
     return Unusable(absl::StrCat("no right to fill ", parent));
   }
@@ -190,7 +190,7 @@ void WorkerCgroup::Renew() {
 }
 
 void WorkerCgroup::MoveOut(const std::string& folder) const {
-  // What forks meanwhile is met in the next round.
+  // Processes that fork meanwhile are moved in the next round.
   constexpr int kRounds = 16;
   bool moved = !path_.empty() && !folder.empty();
   for (int round = 0; moved && round < kRounds; ++round) {
@@ -200,7 +200,7 @@ void WorkerCgroup::MoveOut(const std::string& folder) const {
   }
 }
 
-// With those that a ddprun among the workers has left there.
+// Removes the cgroup with the cgroups of a ddprun that ran among the workers.
 void WorkerCgroup::Remove() const { RemoveEmptyFolders(path_); }
 
 }  // namespace ddprun::launcher

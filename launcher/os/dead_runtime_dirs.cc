@@ -39,7 +39,7 @@ bool IsOfOneMachine(const std::string& path) {
          std::end(kOfOneMachine);
 }
 
-// Nobody listens on this socket, which there is.
+// Whether the socket exists and has no listener.
 bool Refuses(const std::string& path) {
   const absl::StatusOr<sockaddr_un> address = UnixAddress(path);
   const Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));

@@ -7,14 +7,14 @@
 
 namespace ddprun::launcher {
 
-// Removes this user's runtime directories (RuntimeDir) in `base` whose agents are dead: a keeper
-// removes that of its agent, but nobody those of agents that were killed together with their
-// keepers, as by a reboot or `kill -9 -1`. An agent is dead if nobody listens on its sockets, and
-// so is a `ddprun rendezvous`, which has the service's alone; a directory without any may belong to
-// an agent that is just starting. Directories that changed within `least_age` are left: a socket
-// refuses callers between bind(2) and listen(2), too. So is all of a `base` on a file system that
-// other machines may share, where their sockets refuse us.
-// Bound: 64 directories a call. Threads: any.
+// Removes this user's runtime directories (RuntimeDir) of dead agents in `base`. A keeper removes
+// its agent's directory, but agents that were killed together with their keepers (a reboot, `kill
+// -9 -1`) leave theirs. An agent is dead if its sockets have no listener; so is a `ddprun
+// rendezvous`, which has only the service's socket. A directory without sockets may belong to an
+// agent that is just starting. Directories that changed within `least_age` stay, because a socket
+// also refuses callers between bind(2) and listen(2). Nothing is removed if other machines may
+// share the file system of `base`: their sockets refuse us, too. Bound: 64 directories a call.
+// Threads: any.
 void RemoveDeadRuntimeDirs(const std::string& base, absl::Duration least_age = absl::Minutes(1));
 
 }  // namespace ddprun::launcher

@@ -10,7 +10,7 @@
 
 namespace ddprun::launcher {
 
-// Asks this machine why a worker died: core files (core(5)), out-of-memory kills (memory.events of
+// Finds out why a worker died: core files (core(5)), out-of-memory kills (memory.events of
 // cgroups v2, memory.oom_control of v1, oom_kill in /proc/vmstat), resource limits, shared memory,
 // full file systems. The workers are in our own cgroup and have our own limits. Threads: one at a
 // time.
@@ -25,7 +25,7 @@ class DeathProbe {
   std::vector<std::string> Facts(const Death& death) const;
 
  private:
-  // Counters of the kernel; nullopt = not told.
+  // Counters of the kernel; nullopt = not known.
   struct Counters {
     std::optional<uint64_t> cgroup_kills;
     std::optional<uint64_t> host_kills;

@@ -12,11 +12,11 @@
 
 namespace ddprun::launcher {
 
-// How a job ended, as the last of its agents that wrote it down knew it.
+// How a job ended, as recorded by the last of its agents that wrote a record.
 struct EndedJob {
   std::string run_id;
   std::string description;  // as in JobSpec
-  // As in --report_file: "succeeded", "failed", …; "left" and "lost" are of an agent alone.
+  // As in --report_file: "succeeded", "failed", …; "left" and "lost" say how one agent ended.
   std::string outcome;
   int64_t status = 0;  // exit status of that agent
   std::string reason;  // one sentence for people; "" = none
@@ -34,8 +34,7 @@ struct EndedJob {
 // How many records a folder keeps: the newest.
 inline constexpr size_t kEndedJobsMax = 100;
 
-// Where this user's records are, as this process's environment says: $XDG_STATE_HOME/ddprun/ended;
-// "" = it names no folder.
+// The folder of this user's records: $XDG_STATE_HOME/ddprun/ended; "" = the environment names none.
 std::string EndedJobsFolder();
 
 // Writes the record of a job's end, a file that only this user can read, and removes the oldest
@@ -44,12 +43,12 @@ std::string EndedJobsFolder();
 // distinguishes jobs of one run id. Errors: of open(2), write(2), rename(2). Blocks. Threads: any.
 absl::Status RecordEndedJob(const std::string& folder, EndedJob job, uint64_t term);
 
-// The records, newest first; files that are no records are left out. Blocks. Threads: any.
+// The records, newest first; other files are left out. Blocks. Threads: any.
 std::vector<EndedJob> ReadEndedJobs(const std::string& folder);
 
 // One record as a line of JSON. Invalid UTF-8 is replaced, and long texts are cut. Pure.
 std::string FormatEndedJob(const EndedJob& job);
-// Reads it back. nullopt: the bytes are no record. Any bytes have an answer. Pure.
+// The inverse. nullopt = not a record. Accepts any bytes. Pure.
 std::optional<EndedJob> ParseEndedJob(absl::string_view bytes);
 
 }  // namespace ddprun::launcher

@@ -71,7 +71,8 @@ void RemoveEmptyFolders(const std::string& path) {
 
 void RemoveFolder(const std::string& path) {
   if (path.empty()) return;
-  // It gives up where somebody else adds or removes a file meanwhile, as a service does that ends.
+  // remove_all() fails if another process adds or removes a file meanwhile, as an ending service
+  // does.
   constexpr int kTries = 20;
   std::error_code error;
   for (int i = 0; i < kTries; ++i) {

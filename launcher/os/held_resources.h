@@ -9,7 +9,7 @@ namespace ddprun::launcher {
 
 // What a process holds that a restarted job needs: "a GPU" (an open device file of NVIDIA's, AMD's
 // or a render node), "port 6006" (a TCP socket that listens); "" = neither. A process whose
-// descriptors can't be read holds "what can't be seen".
+// descriptors can't be read has "what can't be seen".
 // Source: /proc/<pid>/fd, /proc/<pid>/net/tcp and tcp6 (proc(5)). Threads: any.
 std::string HeldResource(pid_t pid);
 

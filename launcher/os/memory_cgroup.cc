@@ -26,7 +26,8 @@ bool HasLessLeft(const Memory& a, const Memory& b) {
          static_cast<double>(b.available) * static_cast<double>(a.total);
 }
 
-// Of one cgroup; nullopt = it has no limit. The page cache goes before anything else has to.
+// The memory of one cgroup; nullopt = no limit. Page cache counts as available, because the kernel
+// frees it first.
 std::optional<Memory> MemoryOf(const std::string& folder, bool is_v2) {
   const auto limit =
       NumberIn(TextOf(folder + (is_v2 ? "/memory.max" : "/memory.limit_in_bytes"))).value_or(0);

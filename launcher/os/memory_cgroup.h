@@ -15,7 +15,7 @@ struct MemoryCgroup {
   std::string folder;
   bool is_v2 = false;
 };
-// `root` comes before /proc and /sys; for tests. nullopt = there is none to be seen.
+// `root` comes before /proc and /sys; for tests. nullopt = none is visible.
 std::optional<MemoryCgroup> FindMemoryCgroup(const std::string& root = "");
 
 struct Memory {
@@ -23,14 +23,14 @@ struct Memory {
   uint64_t available = 0;  // bytes; without swapping
   bool of_cgroup = false;  // else the machine's
 };
-// Of this machine. nullopt = it isn't told. Source: proc(5), /proc/meminfo.
+// This machine's memory. nullopt = not known. Source: proc(5), /proc/meminfo.
 std::optional<Memory> MachineMemory(const std::string& root = "");
 
-// What this process may still have: of the machine, or of a cgroup that it is in and that has a
-// limit, whichever has the smaller share left. Blocks for some small reads.
+// The memory that this process may use: the machine's, or that of one of its cgroups that have a
+// limit, whichever has the smallest share available. Blocks for some small reads.
 std::optional<Memory> OwnMemory(const std::string& root = "");
 
-// The number that a file of the kernel's is; none = it is something else, as "max".
+// The number in a kernel file; nullopt = something else, for example "max".
 std::optional<uint64_t> NumberIn(absl::string_view text);
 
 // The number behind "<name> " in lines of "name number"; nullopt = there is none.

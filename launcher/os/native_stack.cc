@@ -19,7 +19,8 @@
 namespace ddprun::launcher {
 namespace {
 
-// What the kernel takes to end a tool; one in state D stays a zombie until the agent ends.
+// How long the kernel may take to end a tool. A tool in state D stays a zombie until the agent
+// ends.
 constexpr int kDyingMilliseconds = 50;
 
 std::string FindTool(const std::string& name, const std::string& search_path) {
@@ -92,7 +93,7 @@ bool NativeStack::Spawn(pid_t pid, const std::string& search_path) {
     tool_pid_ = 0;
     return false;
   }
-  // Nobody but us reaps, so the pid can't have been reused.
+  // Only we reap the tool, so the pid can't have been reused.
   pidfd_.Reset(static_cast<int>(syscall(SYS_pidfd_open, tool_pid_, 0)));
   output_ = std::move(pipe->first);
   SetNonBlocking(output_.get(), true).IgnoreError();  // else a read waits, but only once readable
@@ -112,7 +113,7 @@ void NativeStack::Kill() {
   watch_.reset();
   if (tool_pid_ == 0) return;
   kill(tool_pid_, SIGKILL);  // it isn't reaped yet, so the number is its own
-  // Without pidfds (before Linux 5.3), its end is that of its output.
+  // Without pidfds (before Linux 5.3), the end of the tool's output stands for its end.
   pollfd dead{.fd = pidfd_.get(), .events = POLLIN, .revents = 0};
   if (!pidfd_.valid()) dead = {.fd = output_.get(), .events = 0, .revents = 0};
   const bool is_dying = poll(&dead, 1, kDyingMilliseconds) == 1;

@@ -13,14 +13,14 @@
 
 namespace ddprun::launcher {
 
-// The stacks of a process's threads, from py-spy(1) where it is installed, else gdb(1): run beside
-// the loop, never waited for in it, and killed when the time is over.
-// Threads: the loop's. Destroying it ends the tool.
+// Reads the stacks of a process's threads with py-spy(1) if it is installed, else gdb(1). The tool
+// runs beside the loop, which never waits for it, and is killed at the time limit. Threads: the
+// loop's. The destructor ends the tool.
 class NativeStack {
  public:
   struct Result {
     std::string tool;  // "py-spy"; "" = none is installed
-    std::string text;  // what it wrote, up to kTextMax bytes; "" = nothing in time
+    std::string text;  // the tool's output, up to kTextMax bytes; "" = none in time
   };
   static constexpr size_t kTextMax = 256 << 10;
 

@@ -9,8 +9,9 @@
 
 namespace ddprun::launcher {
 
-// One process, held by a pidfd (pidfd_open(2)), so that a signal never reaches another one that got
-// its number later. Its descriptor becomes readable when the process ends. Move-only; threads: any.
+// One process, held by a pidfd (pidfd_open(2)), so that a signal never reaches another process that
+// got the pid later. The descriptor becomes readable when the process ends. Move-only; threads:
+// any.
 class ProcessHandle {
  public:
   ProcessHandle() = default;

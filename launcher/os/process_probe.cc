@@ -20,9 +20,9 @@
 namespace ddprun::launcher {
 namespace {
 
-// Of a file of /proc: what is looked at is far shorter.
+// The most that is read of a file of /proc. The fields that are used come far earlier.
 constexpr size_t kTextBytesMax = 16 << 10;
-// A tree is climbed this far; deeper ones are not ours.
+// How many ancestors of a process are searched for a worker.
 constexpr int kDepthMax = 64;
 
 struct Stat {
@@ -42,7 +42,7 @@ std::optional<Stat> ParseStat(const std::string& text) {
   if (fields.size() < kUserTime + 4 || fields[0].size() != 1) return std::nullopt;
   stat.state = fields[0][0];
   if (!absl::SimpleAtoi(fields[1], &stat.parent)) return std::nullopt;
-  // Its own, and that of the children it has waited for.
+  // The process's own time, and that of children it has waited for.
   for (size_t i = kUserTime; i < kUserTime + 4; ++i) {
     uint64_t ticks = 0;
     if (!absl::SimpleAtoi(fields[i], &ticks)) return std::nullopt;
@@ -115,7 +115,7 @@ std::vector<WorkerVital> ProcessProbe::Look(const std::vector<pid_t>& pids) cons
     vitals[i].alive = true;
     vitals[i].state = found->second.state;
     const std::string base = absl::StrCat("/proc/", pids[i]);
-    // Of its main thread: nanoseconds on a processor, waiting for one, and turns.
+    // The main thread's nanoseconds on a processor, nanoseconds waiting for one, and turns.
     const std::vector<std::string> schedule =
         absl::StrSplit(Text(base + "/schedstat"), absl::ByAnyChar(" \n"), absl::SkipEmpty());
     if (schedule.size() < 3 || !absl::SimpleAtoi(schedule[2], &vitals[i].turns)) {

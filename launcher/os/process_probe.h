@@ -10,17 +10,17 @@
 
 namespace ddprun::launcher {
 
-// Looks at processes of this machine in /proc (proc(5)): what they are doing, and where in the
-// kernel they wait. Reads nothing that can block on a process's own locks (its memory, cmdline or
-// environ). One look costs a read for each process of the machine.
+// Samples processes of this machine in /proc (proc(5)): what they do, and where in the kernel they
+// wait. Reads no file that can block on a process's own locks (mem, cmdline, environ). One sample
+// costs a read for each process of the machine.
 // Threads: any.
 class ProcessProbe {
  public:
   // `root` comes before /proc; for tests.
   explicit ProcessProbe(std::string root = "");
 
-  // One for each pid, with processor time and bytes of its whole tree; pid 0, and a process that is
-  // gone, is not alive.
+  // One sample for each pid, with processor time and bytes of its whole tree. Pid 0, and a process
+  // that is gone, isn't alive.
   std::vector<WorkerVital> Look(const std::vector<pid_t>& pids) const;
 
  private:

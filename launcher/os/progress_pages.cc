@@ -63,7 +63,8 @@ absl::Status ProgressPages::Add(uint64_t generation) {
   return absl::OkStatus();
 }
 
-// What its worker says for life stays: that it asks for stop steps, and its waits for data.
+// Takes over the page of a kept worker. Two facts of the worker stay: that it checks for stop
+// steps, and how long it has waited for data.
 void ProgressPages::Take(Page* page, uint64_t generation) {
   Page& taken = pages_.emplace_back(std::move(*page));
   page->memory = nullptr;
@@ -82,11 +83,13 @@ void ProgressPages::Take(Page* page, uint64_t generation) {
   store(kProgressWordOffset, 0);
 }
 
-// Until a page is opened nothing is marked, and nothing need be looked at.
+// Waits for the first opening of a page by inotify: before that nothing is marked, so no page needs
+// to be read.
 void ProgressPages::Watch(EventLoop* loop, std::function<void()> on_opened, ProgressPages* last) {
   if (last != nullptr && last->inotify_.valid()) {
-    // To close one, the kernel waits for whoever may still be looking at it, seen 8 to 15 ms: in
-    // them those who live would wait for the worker that is to be started.
+    // The descriptor is reused: to close an inotify descriptor the kernel waits for its readers,
+    // which took 8 to 15 ms, and surviving workers would wait that much longer for the one to be
+    // started.
     last->watch_.reset();
     inotify_ = std::move(last->inotify_);
     TakeOpened();
@@ -103,7 +106,7 @@ void ProgressPages::Watch(EventLoop* loop, std::function<void()> on_opened, Prog
   });
 }
 
-// Also tells of pages that are gone.
+// Also returns true for pages that are gone.
 bool ProgressPages::TakeOpened() const {
   alignas(inotify_event) char events[4096];
   bool opened = false;

@@ -19,28 +19,27 @@
 
 namespace ddprun::launcher {
 
-// What a page says about a stop step.
+// A worker's side of a stop step, as its page shows it.
 struct StopAnswer {
-  bool heeds = false;      // the worker asks for one at each step
+  bool heeds = false;      // the worker checks for a stop step at each step
   uint64_t step = 0;       // as last marked
   uint64_t stands_at = 0;  // the step at which it waits or has stopped; 0 = none
 };
 
 // The pages of shared memory in which the workers of one generation mark their progress
-// (docs/PROGRESS.md); gone with this object.
+// (docs/PROGRESS.md); they end with this object.
 //
-// Memory files, not files of the runtime directory: what a worker stores there is never written to
-// a disk, which could hold it up, and their size is sealed, so that no worker can make the agent's
-// loads fault. Workers open them as /proc/<agent>/fd/<number>.
+// They are memory files, not files of the runtime directory: a store to a file on a disk may block
+// while the page is written back, and a truncated file would make the agent's loads fault. The size
+// of these is sealed. Workers open them as /proc/<agent>/fd/<number>.
 // Threads: the loop's.
 class ProgressPages {
  public:
-  // `on_opened` is called when a worker opens its page for the first time; where the kernel can't
-  // tell that (inotify(7)), watched() is false.
-  // Errors: of memfd_create(2), mmap(2): RESOURCE_EXHAUSTED when there are too many descriptors.
-  // Workers of the local ranks `kept` have a page among `last` (null = nobody has) already, which
-  // is taken from there, as if it had never been marked: they must have stopped to mark. `last`
-  // tells nothing of opened pages any more.
+  // `on_opened` is called when a worker opens its page for the first time; if the kernel can't
+  // notify of that (inotify(7)), watched() is false. Workers of the local ranks `kept` keep their
+  // page from `last` (null = none are kept), with its marks reset; they must have stopped marking.
+  // `last` calls its `on_opened` no more. Errors: of memfd_create(2), mmap(2): RESOURCE_EXHAUSTED
+  // when there are too many descriptors.
   static absl::StatusOr<std::unique_ptr<ProgressPages>> Create(EventLoop* loop, uint64_t generation,
                                                                uint32_t worker_count,
                                                                std::function<void()> on_opened,
@@ -50,30 +49,29 @@ class ProgressPages {
   ProgressPages(const ProgressPages&) = delete;
   ProgressPages& operator=(const ProgressPages&) = delete;
 
-  // What a worker gets as DDPRUN_PROGRESS.
+  // A worker's DDPRUN_PROGRESS.
   std::string path(uint32_t local_rank) const;
   bool watched() const { return watch_ != nullptr; }
   // The workers' words by local rank. One load each.
   std::vector<uint64_t> Words() const;
-  // When they were stored, as the workers say, by local rank: anything, if one wants.
+  // When the words were stored, by local rank. Untrusted: a worker may store any time.
   std::vector<Instant> MarkTimes() const;
-  // By local rank: collectives that were begun in the default group, and one, as last stored; 0 =
-  // not known.
+  // By local rank: collectives begun in the default group, plus one; 0 = not known.
   std::vector<uint64_t> Collectives() const;
-  // What each worker says of itself, by local rank; what is older than `fresh` is left out but for
-  // the time-out, if it isn't final.
+  // The workers' self-reports, by local rank. If a report is older than `fresh` and not final, only
+  // its time-out is returned.
   std::vector<Witness> Witnesses(Instant now, absl::Duration fresh) const;
-  // How long the worker that waited longest for data has done so, as they say.
+  // The longest time that a worker says it has waited for data.
   absl::Duration DataWait() const;
 
-  // What the workers report of their training, all together.
+  // The workers' reports about their training, combined.
   TrainingReport Training() const;
 
   uint32_t count() const { return static_cast<uint32_t>(pages_.size()); }
-  // Holds workers that mark this step or a later one, until it is raised or committed.
-  // What Words and Answer show afterwards was marked before, or will be held.
+  // Holds workers that mark this step or a later one, until the step is raised or committed. A mark
+  // that Words() and Answer() show afterwards was made before, or its worker is held.
   void PrepareStop(uint64_t step);
-  // Lets those that are held stop. Requires: prepared.
+  // Lets the held workers stop. Requires: PrepareStop(step).
   void CommitStop(uint64_t step);
   StopAnswer Answer(uint32_t local_rank) const;
 
@@ -88,7 +86,7 @@ class ProgressPages {
   absl::Status Add(uint64_t generation);
   void Take(Page* page, uint64_t generation);
   void Watch(EventLoop* loop, std::function<void()> on_opened, ProgressPages* last);
-  // Whether any was opened since it was asked before.
+  // Whether a page was opened since the last call.
   bool TakeOpened() const;
 
   std::vector<Page> pages_;

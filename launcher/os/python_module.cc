@@ -26,7 +26,7 @@ constexpr size_t kEntriesMax = 500;  // of one folder
 constexpr size_t kLevelsMax = 8;     // from a folder up to its repository's root
 constexpr size_t kFoldersShown = 3;
 
-// The module's name that `words` begin with, "mymodels.vit"; "" = it is none.
+// The module's name at the beginning of `words`, "mymodels.vit"; "" = none.
 std::string ModuleAt(absl::string_view words) {
   const auto end = std::find_if_not(words.begin(), words.end(), [](char c) {
     return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_' || c == '.';
@@ -209,7 +209,7 @@ std::string InFolder(const std::vector<std::string>& folders, const Places& plac
   return "";
 }
 
-// What can be imported from a folder, by the names of files.
+// The modules of a folder, by the names of files.
 std::vector<std::string> ModulesIn(const std::string& folder) {
   std::vector<std::string> modules;
   for (const std::string& name : NamesIn(folder)) {
@@ -235,7 +235,7 @@ std::string NearMiss(const std::vector<std::string>& folders, const std::string&
   return "";
 }
 
-// Of a module in a package that Python did find: the package is looked for among the user's own.
+// The fact for a module that is missing in a package which Python did find.
 std::string InPackage(const Places& places, const std::string& package, const std::string& part) {
   const std::string path = fs::path(absl::StrJoin(absl::StrSplit(package, '.'), "/")).string();
   for (const std::string& folder : places.on_path) {

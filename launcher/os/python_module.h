@@ -19,13 +19,13 @@ struct PythonStart {
 };
 
 // Why a worker's Python lacks a module: "module: /usr/bin/python3 ran the script, and has no torch;
-// <where it is, or where it was looked for>"; "" = its last words are others. Nothing is run or
-// imported: folders are searched, in this order:
+// <where it is, or which folders were searched>"; "" = the worker failed for another reason. Runs
+// and imports nothing. Checks in this order:
 //   1. another active Python ($VIRTUAL_ENV, $CONDA_PREFIX, python3 of PATH) has the module;
-//   2. it lies in a folder from the script's, or the working one, up to the project's root;
-//   3. it is a well-known one (PackageOfModule());
-//   4. it lies one folder below those;
-//   5. a module with nearly this name lies in one of them.
+//   2. a folder from the script's, or the working one, up to the project's root has it;
+//   3. the module is well known (PackageOfModule());
+//   4. a folder one level below those has it;
+//   5. one of these folders has a module with nearly the same name.
 // Params: words: message and end of stderr. Bound: some hundred stat(2) and 64 directories.
 std::string MissingModuleFact(absl::string_view words, const PythonStart& start);
 

@@ -27,7 +27,7 @@ namespace {
 // Room for the longest socket name in it within sockaddr_un.sun_path.
 constexpr size_t kPathBytesMax = 90;
 
-// Where they are made, best first.
+// The folders for runtime directories, best first.
 std::vector<std::string> Bases() {
   std::vector<std::string> bases = TemporaryFolders();
   const char* of_user = std::getenv("XDG_RUNTIME_DIR");
@@ -49,7 +49,7 @@ bool IsOwnSocket(const std::string& path) {
 // listens.
 constexpr char kServicePort[] = "service.port";
 
-// The process that listens on a socket of ours; 0 = nobody, or it isn't known here.
+// The process that listens on a socket of ours; 0 = none, or not visible here.
 pid_t ListenerOf(const std::string& path) {
   const absl::StatusOr<sockaddr_un> address = UnixAddress(path);
   const Fd fd(socket(AF_UNIX, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
@@ -138,7 +138,7 @@ RuntimeDir::RuntimeDir(RuntimeDir&& other) noexcept : path_(std::exchange(other.
 RuntimeDir::~RuntimeDir() {
   if (path_.empty()) return;
   RemoveFolder(path_);
-  // At the end, where nobody waits for it.
+  // Clean up here, at the agent's end, because it delays nothing.
   RemoveDeadRuntimeDirs(path_.substr(0, path_.rfind('/')));
 }
 

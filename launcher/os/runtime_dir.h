@@ -9,14 +9,14 @@
 
 namespace ddprun::launcher {
 
-// A directory of one agent's life, mode 0700, for sockets: ddprun_XXXXXX in $XDG_RUNTIME_DIR, or
-// the first of TemporaryFolders() that can be written. Removed with all that is in it when
-// destroyed; of an agent that is killed the keeper removes it, and if that was killed, too, another
-// agent that ends a minute or more later (RemoveDeadRuntimeDirs()).
+// A directory for sockets that exists as long as an agent, mode 0700: ddprun_XXXXXX in
+// $XDG_RUNTIME_DIR, or in the first of TemporaryFolders() that can be written. The destructor
+// removes it with its contents. If the agent is killed, its keeper removes the directory; if that
+// was killed, too, another agent that ends a minute or more later does (RemoveDeadRuntimeDirs()).
 class RuntimeDir {
  public:
-  // Errors: where none can be written, the first one's, of mkdtemp(3) or TryFolder();
-  // INVALID_ARGUMENT when it would be too long for a unix socket (sun_path has 108 bytes).
+  // Errors: if no folder can be written, that of the first one, of mkdtemp(3) or TryFolder();
+  // INVALID_ARGUMENT if the path would be too long for a unix socket (sun_path has 108 bytes).
   static absl::StatusOr<RuntimeDir> Create();
 
   RuntimeDir(RuntimeDir&& other) noexcept;
@@ -24,11 +24,11 @@ class RuntimeDir {
   ~RuntimeDir();
 
   const std::string& path() const { return path_; }
-  // A file of that name in it.
+  // The path of a file of that name in the directory.
   std::string File(const std::string& name) const { return path_ + "/" + name; }
   // Says where the service of kServiceSocket listens over TCP: "[::]:29400". Errors: of symlink(2).
   absl::Status PublishServicePort(const std::string& listen) const;
-  // Leaves the directory to somebody else: a child process after fork(2) must not remove it.
+  // The destructor won't remove the directory. For a child after fork(2).
   void Disown() { path_.clear(); }
 
  private:
@@ -36,31 +36,31 @@ class RuntimeDir {
   std::string path_;  // "" = nothing to remove
 };
 
-// How the service of an agent listens for the job's owner, in the agent's directory.
+// The socket in an agent's directory at which its service serves the job's owner.
 inline constexpr char kServiceSocket[] = "service.sock";
 
-// Where the service of an agent keeps what outlives it, unless the user names another folder.
+// The folder of the service's state, unless the user names another one.
 inline constexpr char kServiceState[] = "service";
 
-// How an agent listens for its workers, and for who reads their logs.
+// The socket at which an agent serves its workers, and readers of their logs.
 inline constexpr char kAgentSocket[] = "agent.sock";
 
 // The sockets of that name of this user's jobs on this machine:
-// "unix:/tmp/ddprun_a1b2c3/service.sock", in the order of their paths. Nobody may listen on some:
-// those of agents that are just ending.
+// "unix:/tmp/ddprun_a1b2c3/service.sock", in the order of their paths. Sockets of agents that are
+// just ending may have no listener.
 std::vector<std::string> FindLocalSockets(const std::string& name);
 
-// A service of this user's on this machine.
+// A service of this user on this machine.
 struct LocalService {
   std::string socket;  // "unix:/tmp/ddprun_a1b2c3/service.sock"
-  std::string listen;  // as PublishServicePort() had it; "" = it listens on the socket alone
+  std::string listen;  // the address of PublishServicePort(); "" = listens only on the socket
 };
-// In the order of their sockets' paths; nobody may listen on some, as above.
+// In the order of their sockets' paths; some may have no listener, as above.
 std::vector<LocalService> FindLocalServices();
 
-// Whether who listens on such a socket has this process's network: an address in another network
-// namespace (a container's that shares /tmp) may be a stranger's here. False where who listens is
-// in a PID namespace that isn't below ours: nothing can be told of it.
+// Whether the listener of such a socket is in this process's network namespace. If not (a container
+// that shares /tmp), its address may belong to another machine here. Also false if the listener is
+// in a PID namespace that isn't below ours, because its namespace can't be read then.
 bool SharesOurNetwork(const std::string& socket);
 
 }  // namespace ddprun::launcher

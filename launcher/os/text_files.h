@@ -10,10 +10,12 @@
 
 namespace ddprun::launcher {
 
-// At most `bytes_max` bytes. Errors: of open(2), read(2); RESOURCE_EXHAUSTED — it is longer.
+// Reads a file of at most `bytes_max` bytes. Errors: of open(2), read(2); RESOURCE_EXHAUSTED — the
+// file is longer.
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t bytes_max);
 
-// Whole or not at all, for who reads it meanwhile. Errors: of open(2), write(2), rename(2).
+// Writes a file atomically: readers see the old text or the new one. Errors: of open(2), write(2),
+// rename(2).
 absl::Status WriteFile(const std::string& path, absl::string_view text);
 
 }  // namespace ddprun::launcher

@@ -10,10 +10,9 @@
 namespace ddprun::launcher {
 
 // Runs a program without a shell, input and error output on /dev/null, and waits for its end.
-// Params: argv — argv[0] is a path, or a name in PATH. limit — then it and its session are killed.
-// Returns: the first 64 KiB of its standard output.
-// Errors: errno — it can't be started; DEADLINE_EXCEEDED; ABORTED — its exit status isn't 0.
-// Threads: any.
+// Params: argv — argv[0] is a path, or a name in PATH. limit — after which the program and its
+// session are killed. Returns: the first 64 KiB of its standard output. Errors: errno — it can't be
+// started; DEADLINE_EXCEEDED; ABORTED — its exit status isn't 0. Threads: any.
 absl::StatusOr<std::string> ToolOutput(const std::vector<std::string>& argv, absl::Duration limit);
 
 }  // namespace ddprun::launcher

@@ -323,7 +323,8 @@ std::vector<int> CallReader::Polled(const BlockedCall& call) const {
   return fds;
 }
 
-// Those to be read, then those to be written. The kernel changes the sets when the call ends.
+// The descriptors of select(2): the read set, then the write set. The kernel changes the sets when
+// the call ends.
 std::vector<int> CallReader::Selected(const BlockedCall& call) const {
   const int count = std::min(Int(call.arguments[0]), FD_SETSIZE);
   std::vector<int> fds;

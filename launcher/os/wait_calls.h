@@ -21,27 +21,27 @@ struct BlockedCall {
   uint64_t stack = 0;  // the thread's stack pointer
 };
 
-// The same for people: of a thread among others, and as the predicate of a sentence.
+// A blocked call for people.
 struct CallText {
-  std::string what;
-  std::string main;
+  std::string what;  // in a list of threads: ThreadWait::what
+  std::string main;  // as the predicate of a sentence: ProcessWait::main
 };
 
-// futex(2) that waits without a time limit, for threads of the same memory only.
+// Whether the call is a futex(2) wait without a time limit in memory of this process only.
 bool IsPrivateLock(const BlockedCall& call);
 bool IsEpoll(const BlockedCall& call);
 
 // Reads memory of another process; the number of bytes read, 0 = not allowed, or not mapped.
 size_t ReadMemory(pid_t pid, uint64_t address, void* into, size_t size);
 
-// Reads what the threads of a process are blocked in. Threads: any.
+// Reads the calls in which the threads of a process are blocked. Threads: any.
 class CallReader {
  public:
   // `with_memory`: WaitTarget::CanReadMemory().
   CallReader(pid_t pid, bool with_memory) : pid_(pid), with_memory_(with_memory), target_(pid) {}
 
-  // `folder`: "/proc/1/task/1/". None when the thread isn't blocked in a call, or nothing of it can
-  // be read; `text` says which.
+  // `folder`: "/proc/1/task/1/". nullopt = the thread isn't blocked in a call, or can't be read;
+  // `text` says which.
   std::optional<BlockedCall> Read(const std::string& folder, CallText* text) const;
 
  private:

@@ -221,8 +221,8 @@ class Look {
     return true;
   }
 
-  // No debugger, no timer, no handler, and no io_uring (which can wake a futex) but the one that
-  // libuv has in each TCPStore server, for its own descriptors.
+  // Whether the process has no debugger, timer, handler, or io_uring (which can wake a futex)
+  // besides the one that libuv has in each TCPStore server for its own descriptors.
   bool NothingElseWakes() const {
     const std::string status = ProcText(folder_ + "status");
     const absl::StatusOr<std::string> timers = ReadFile(folder_ + "timers", kProcTextMax);
@@ -231,7 +231,7 @@ class Look {
            timers->empty() && urings.has_value() && *urings <= store_servers_;
   }
 
-  // Of the process: a pid that is given again is another process.
+  // The start time of the process, which distinguishes it from a later one with the same pid.
   std::string StartTime() const {
     const std::string stat = ProcText(folder_ + "stat");
     const std::vector<absl::string_view> fields =

@@ -9,7 +9,7 @@
 
 namespace ddprun::launcher {
 
-// One thread, and what it waits for.
+// One thread of a process, and what it waits for.
 struct ThreadWait {
   pid_t tid = 0;
   std::string comm;  // its name, proc_pid_comm(5)
@@ -28,18 +28,18 @@ struct ProcessWait {
   // the file lock on /path, held by pid 4711 (sleep 25)"; "" = unknown.
   std::string main;
   std::vector<ThreadWait> threads;  // at most kWaitThreadsMax
-  // No thread of the process or of its descendants could go on by itself when this look was taken.
-  // Only two looks prove it: SameSealed().
+  // No thread of the process or of its descendants could go on by itself at this look. Only two
+  // looks prove it: SameSealed().
   bool sealed = false;
   std::string fingerprint;  // "" unless sealed
 };
 
 inline constexpr size_t kWaitThreadsMax = 256;
 
-// Says for what a process waits, without stopping it and without privileges: the kernel shows an
-// ancestor of the process the system call and the arguments with which each thread is blocked.
-// What can't be read (a process of another user, one that is gone, yama's ptrace_scope) is unknown
-// and never sealed.
+// Finds out what a process waits for, without stopping it and without privileges: the kernel shows
+// to an ancestor of the process the system call and the arguments with which each thread is
+// blocked. A process that can't be read (another user's, one that is gone, yama's ptrace_scope) is
+// unknown and never sealed.
 //
 // The proof. A thread that waits in FUTEX_WAIT with FUTEX_PRIVATE_FLAG, without a time limit, in a
 // mapping that is private, wakes up only when another thread of the same memory wakes it, or when a

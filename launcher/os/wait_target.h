@@ -10,17 +10,16 @@
 
 namespace ddprun::launcher {
 
-// The text of a file of /proc without blanks at its ends; "" = it can't be read, or is longer.
+// The text of a file of /proc without blanks at its ends; "" = unreadable, or longer.
 inline constexpr size_t kProcTextMax = 16 << 10;
 std::string ProcText(const std::string& path, size_t bytes_max = kProcTextMax);
 // 'R', 'S', 'D', 'T' … of proc_pid_stat(5), of the process or thread of `folder` ("/proc/1/"); '?'
-// when it can't be read.
+// if it can't be read.
 char ProcState(const std::string& folder);
 
-// Names what a descriptor of another process leads to. Reads links and tables of /proc only, never
-// the files that they lead to: a file server that doesn't answer blocks nobody here.
-// Every name has a fallback ("descriptor 7"), because another user's process can't be read.
-// Threads: any.
+// Names the targets of another process's descriptors. Reads only links and tables of /proc, never
+// the files themselves, so a file server that doesn't answer can't block the caller. Every name has
+// a fallback ("descriptor 7"), because another user's process can't be read. Threads: any.
 class WaitTarget {
  public:
   explicit WaitTarget(pid_t pid) : pid_(pid) {}
@@ -28,13 +27,13 @@ class WaitTarget {
   // "tcp 10.0.0.1:443" (the peer, or the own address of a listening socket), "pipe", "terminal",
   // "/path", "a pipe of its child 4711 (sleep 25)".
   std::string Descriptor(int fd) const;
-  // What an epoll descriptor watches, at most `max` of them.
+  // The descriptors that an epoll descriptor watches, at most `max`.
   std::vector<int> Watched(int epoll_fd, size_t max) const;
   // "pid 4711 (sleep 25)", the process that has the file lock for which this process waits; "" =
-  // not known. Source: proc_locks(5), whose "->" lines follow the lock that they wait for.
+  // not known. Source: proc_locks(5); a "->" line follows the lock that its process waits for.
   std::string LockHolder() const;
 
-  // How many descriptors are an io_uring(7); none when not all of them could be read.
+  // How many descriptors are io_uring(7) instances; nullopt if not all descriptors could be read.
   std::optional<size_t> IoUrings() const;
 
   // The direct children of all threads of a process, zombies too.

@@ -14,28 +14,29 @@
 
 namespace ddprun::launcher {
 
-// One of the two output streams of all workers of a generation, on a console that shows lines which
-// several of them say alike once (--collapse_output).
+// One of the two output streams of all workers of a generation, on a console that shows equal lines
+// of several workers once (--collapse_output).
 //
-// Memory: what a LineCollapser holds, and what the console has not taken: its streams pause while
-// that is something.
+// Memory: that of a LineCollapser, and lines that the console hasn't accepted; streams pause while
+// there are any.
 // Threads: the loop's.
 class CollapsingConsole {
  public:
-  // `prefix` gives what a line of these local ranks (ascending) begins with.
+  // `prefix` returns the prefix of a line of these local ranks (ascending).
   using Prefix = std::function<std::string(const std::vector<uint32_t>& local_ranks)>;
   CollapsingConsole(EventLoop* loop, int fd, Prefix prefix);
-  // Writes what still waits.
+  // Writes the lines that wait.
   ~CollapsingConsole();
   CollapsingConsole(const CollapsingConsole&) = delete;
   CollapsingConsole& operator=(const CollapsingConsole&) = delete;
 
   void Begin(uint32_t local_rank);
-  // What waits is written now or, as far as it waits for other workers, after its time.
+  // The stream has ended. Its lines are written now, or at their time if other workers may have
+  // them.
   void End(uint32_t local_rank);
   // One line without its newline.
   void Add(uint32_t local_rank, absl::string_view line);
-  // To be called after some lines: writes what is due.
+  // Writes the lines that are due; to be called after some Add().
   void Flush();
 
  private:

@@ -15,27 +15,27 @@
 
 namespace ddprun::launcher {
 
-// Writes whole lines of many streams to one descriptor (ConsoleSink): what it doesn't take at once
-// waits here, and the loop goes on.
+// Writes whole lines of many streams to one descriptor (ConsoleSink) without blocking the loop.
+// Lines that the descriptor doesn't accept now are kept.
 //
-// Lines of different streams never mix: what a full descriptor did not take goes first.
+// Lines of different streams never mix: kept bytes are written first.
 // Threads: the loop's.
 class Console : public std::enable_shared_from_this<Console> {
  public:
   // The one console for `fd` on this thread, so that all its streams share the order. `fd` stays
   // the caller's and must outlive it.
   static std::shared_ptr<Console> For(EventLoop* loop, int fd);
-  // Gives what is left up to 200 ms to be taken.
+  // Waits up to 200 ms for the descriptor to accept the rest.
   ~Console();
   Console(const Console&) = delete;
   Console& operator=(const Console&) = delete;
 
-  // Takes complete lines and writes what the descriptor takes now, the rest when it is writable.
-  // Bound: the caller asks busy() first, or knows a bound of its own.
+  // Writes complete lines, now as far as the descriptor accepts them, the rest when it is writable.
+  // Unbounded: the caller checks busy() first, or has a bound of its own.
   void Write(absl::string_view lines);
-  // True while something that was taken is not written yet.
+  // True while bytes are kept.
   bool busy() const { return !pending_.empty(); }
-  // Bytes of it.
+  // How many bytes are kept.
   size_t waiting() const { return pending_.size(); }
   // Calls `on_ready` once when the console is not busy; first come, first served. `owner` is for
   // Forget().

@@ -49,7 +49,7 @@ size_t ConsoleSink::Write(absl::string_view bytes) {
     const ssize_t n = WriteSome(regular_ ? rest : WholeLines(rest));
     if (n < 0 && errno == EINTR) continue;
     if (n < 0 && errno == EAGAIN) break;
-    // EPIPE, EIO: nobody reads any more. Files still get everything.
+    // EPIPE, EIO: the reader is gone. Files still get everything.
     if (n <= 0) broken_ = true;
     done = broken_ ? bytes.size() : done + static_cast<size_t>(n);
   }

@@ -24,13 +24,13 @@ class ConsoleSink {
   explicit ConsoleSink(int fd);
 
   // Writes what the descriptor takes now. Returns: how many bytes are done with: written, or
-  // dropped because nobody reads any more.
+  // dropped because the reader is gone.
   size_t Write(absl::string_view bytes);
-  // Whether it takes something within `timeout`.
+  // Waits until the descriptor accepts bytes; false = not within `timeout`.
   bool WaitWritable(absl::Duration timeout) const;
-  // Nothing is written any more; all of it is dropped.
+  // Drops all bytes from now on.
   void Break() { broken_ = true; }
-  // What is written to.
+  // The descriptor that is written to.
   int fd() const { return fd_; }
 
  private:

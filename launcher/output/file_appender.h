@@ -14,20 +14,20 @@
 namespace ddprun::launcher {
 
 // Appends to a file in libuv's helper threads, so that a hung disk or file server holds up neither
-// the loop nor its heartbeats. One write at a time, in order. Several streams may share one. Lives
-// on by itself until all is written; only the end of the process before that loses bytes.
-// Threads: the loop's.
+// the loop nor its heartbeats. One write at a time, in order. Several streams may share an
+// appender. It keeps itself alive until everything is written; bytes are lost only if the process
+// ends first. Threads: the loop's.
 class FileAppender : public std::enable_shared_from_this<FileAppender> {
  public:
-  // Opens or makes the file, whose mode is the umask's affair. Errors: of open(2) with the path.
+  // Opens or makes the file, with the mode that the umask leaves. Errors: of open(2) with the path.
   static absl::StatusOr<std::shared_ptr<FileAppender>> Open(EventLoop* loop,
                                                             const std::string& path);
 
-  // Bound: the caller's, who stops while it is full().
+  // Unbounded: the caller must stop while full().
   void Append(std::string bytes);
-  // True when all was written, or dropped after an error, which is told once.
+  // True when everything was written, or dropped after an error, which is reported once.
   bool idle() const { return chunks_.empty(); }
-  // True when 1 MiB or more waits to be written: the time to hold back whoever fills it.
+  // True when 1 MiB or more waits to be written: the caller must pause its streams.
   bool full() const { return waiting_bytes_ >= kFullBytes; }
   // Calls `on_written` on the loop after each write, until Unlisten(). One for each `owner`.
   void Listen(const void* owner, std::function<void()> on_written);

@@ -25,7 +25,7 @@ std::string LineTail::Lines() const {
   absl::string_view text = bytes_;
   bool cut = cut_;
   if (text.size() > kBytesMax) {
-    // One byte more tells whether the first line is whole.
+    // One byte more shows whether the first line is whole.
     text.remove_prefix(text.size() - kBytesMax - 1);
     cut = text.front() != '\n';
     text.remove_prefix(1);

@@ -12,8 +12,8 @@ namespace ddprun::launcher {
 class LineTail {
  public:
   void Add(absl::string_view bytes);
-  // Oldest first, each with its newline. Of a line with progress frames ("10%\r20%\r") the last
-  // frame; a line whose beginning is further back than 4 KiB is left out unless it is the only one.
+  // Oldest first, each with its newline. A line with progress frames ("10%\r20%\r") is cut to its
+  // last frame; a line that began more than 4 KiB ago is left out unless it is the only one.
   std::string Lines() const;
 
  private:

@@ -21,17 +21,17 @@
 namespace ddprun::launcher {
 namespace {
 
-// Of the pipe and of one read(2): few system calls for a flood, and still so little that many
-// workers stay below what one user may have in pipes (64 MiB, pipe(7)).
+// The size of the pipe and of one read(2): large enough that a flood costs few system calls, small
+// enough that many workers stay below one user's limit for pipes (64 MiB, pipe(7)).
 constexpr size_t kReadBytes = 256 << 10;
-// A line that is longer goes to the console in pieces.
+// A longer line goes to the console in pieces.
 constexpr size_t kLineBytesMax = 512 << 10;
-// How long what has no line end waits for its rest before it is shown. Programs write a line in two
-// pieces within microseconds, and a flood fills a pipe or terminal in the middle of a line, but on
-// a busy machine something else runs between the pieces.
+// How long text without a line end waits for its rest before it is shown. Programs write a line in
+// two pieces within microseconds, and a flood fills a pipe or terminal in the middle of a line, but
+// on a busy machine other processes run between the pieces.
 constexpr absl::Duration kMoment = absl::Milliseconds(100);
-// For more of a line whose beginning was shown without its end: after a prompt, a terminal gets
-// back what a person types, who must not notice the wait.
+// The same after an unfinished line was shown: it may be a prompt, and a person who types must not
+// notice that the terminal's echo is delayed.
 constexpr absl::Duration kMomentAfterPrompt = absl::Milliseconds(20);
 
 class PipeLogStream : public LogStream {
@@ -70,7 +70,7 @@ class PipeLogStream : public LogStream {
   }
 
   void Drain() override {
-    // At most what the pipe holds: a stray descendant may write without end.
+    // Read at most one pipe's capacity, because a stray descendant may write without end.
     const int capacity = fcntl(pipe_.get(), F_GETPIPE_SZ);
     size_t left = capacity > 0 ? static_cast<size_t>(capacity) : kReadBytes;
     while (!ended_ && left > 0) {
@@ -118,7 +118,7 @@ class PipeLogStream : public LogStream {
   // the other side has closed, so that what comes between the two is there after the first EIO
   // (n_tty_read() of Linux 6.18: once in 20 times where a worker writes 9 MB and ends).
   size_t ReadOnce(size_t bytes_max) {
-    // One for all streams: what is read is handed on before the next read.
+    // One buffer for all streams, because each read is passed on before the next one.
     static thread_local std::vector<char> buffer(kReadBytes);
     ssize_t n = 0;
     do {
@@ -142,7 +142,7 @@ class PipeLogStream : public LogStream {
     return bytes.size();
   }
 
-  // What has no line end waits in line_ for a moment.
+  // Text without a line end waits in line_ for a moment.
   void AddRaw(absl::string_view bytes) {
     const size_t end = shared_ ? bytes.find_last_of("\n\r") : absl::string_view::npos;
     if (!shared_ || line_.size() + bytes.size() > kLineBytesMax) {
@@ -158,7 +158,7 @@ class PipeLogStream : public LogStream {
     AwaitMoment(!line_.empty());
   }
 
-  // From the first piece of a line on; more pieces of it don't make it longer.
+  // The moment begins with the first piece of a line; more pieces don't extend it.
   void AwaitMoment(bool waits) {
     if (waits == std::exchange(moment_runs_, waits)) return;
     if (!waits) {
@@ -174,9 +174,9 @@ class PipeLogStream : public LogStream {
     moment_.Arm(moment_end_);
   }
 
-  // No end has come: a prompt, or a frame of a progress bar.
+  // The line has no end so far: it is a prompt, or a frame of a progress bar.
   void OnMoment() {
-    // It may have come, and we are late.
+    // The line end may have come if this timer is late.
     Read();
     const bool over = moment_runs_ && loop_->Now() >= moment_end_;
     if (over) moment_runs_ = false;
@@ -254,7 +254,7 @@ class PipeLogStream : public LogStream {
     }
   }
 
-  // Hands the lines on to whoever can take them.
+  // Passes the lines on to the copy file, the collapser or the console.
   void MoveLines() {
     if (copy_file_ != nullptr) copy_file_->Append(std::exchange(copy_text_, {}));
     if (collapse_ != nullptr) collapse_->Flush();

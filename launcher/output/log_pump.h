@@ -20,21 +20,22 @@ struct LogStreamOptions {
   std::string file_path;  // "" = no file; else appended to, losslessly
   int console_fd = -1;    // -1 = no console; else whole lines with `prefix`
   std::string prefix;     // "[default0]:"
-  // Where the console's lines go instead, so that they can be shown once with those of others; null
-  // = straight to the console. `local_rank` says whose they are.
+  // Takes the console's lines, to merge them with equal lines of other workers; null = they go
+  // straight to the console. `local_rank` is the worker's.
   std::shared_ptr<CollapsingConsole> collapse;
   uint32_t local_rank = 0;
-  // Lines that hold one of these texts go, with the prefix, to this file too; null = none.
+  // Lines that contain one of these texts go, with the prefix, to this file, too; null = none.
   std::vector<std::string> copy_filters;
   std::shared_ptr<FileAppender> copy_file;
   // The console gets every byte without a prefix, as if the worker had it.
   bool raw = false;
-  // Others write to the same console: of raw bytes, what has no line end yet waits for its rest for
-  // a moment, so that no line comes between the pieces of another.
+  // Other streams write to the same console, so raw bytes without a line end wait for their rest
+  // for a moment. That keeps lines of others from coming between the pieces of a line.
   bool shared = false;
-  // The terminal in whose place the worker gets one (MakePseudoTerminal()); -1 = it gets a pipe.
+  // The terminal that a pseudo-terminal for the worker is made like (MakePseudoTerminal()); -1 =
+  // the worker gets a pipe.
   int terminal = -1;
-  // Keeps the last lines, also when the stream is gone; null = the stream does.
+  // Keeps the last lines even after the stream is gone; null = the stream keeps them.
   std::shared_ptr<LineTail> tail;
 };
 
@@ -51,9 +52,9 @@ struct LogStreamOptions {
 // disk has not taken. Threads: the loop's.
 class LogStream {
  public:
-  // Gives the write end that the worker gets. `on_end` is called once when every holder of the
-  // write end has closed it and all was written out. Errors: of open(2) with the path, of pipe2(2),
-  // of MakePseudoTerminal().
+  // Makes a stream and the write end for the worker. `on_end` is called once when every holder of
+  // the write end has closed it and everything was written out. Errors: of open(2) with the path,
+  // of pipe2(2), of MakePseudoTerminal().
   struct Made {
     std::unique_ptr<LogStream> stream;
     Fd worker_end;
@@ -67,9 +68,10 @@ class LogStream {
   virtual void Drain() = 0;
   // The last lines seen, oldest first, each with its newline.
   virtual std::string Tail() const = 0;
-  // The terminal may have another size: so has the worker's from now on.
+  // The terminal may have another size: copies it to the worker's.
   virtual void Resize() = 0;
-  // A second descriptor of what is read from, for who reads what we leave. Errors: of fcntl(2).
+  // A duplicate of the read end, for a process that drains it after we have died. Errors: of
+  // fcntl(2).
   virtual absl::StatusOr<Fd> Share() const = 0;
 };
 

@@ -6,13 +6,13 @@
 
 namespace ddprun::launcher {
 
-// A terminal (pty(7)) for a program whose output is passed on to the terminal `like`: as large as
-// that, and leaving every byte as it is, because that one does what terminals do to them.
-// Gives who passes it on `first`, the program `second`. Errors: of posix_openpt(3) and ioctl(2).
-// Nobody's controlling terminal: it sends no signals.
+// Makes a pseudo-terminal (pty(7)) for a program whose output is copied to the terminal `like`. It
+// has the same size and doesn't process output, because `like` does. Returns the master as `first`
+// and the program's end as `second`. It is no process's controlling terminal, so it sends no
+// signals. Errors: of posix_openpt(3) and ioctl(2).
 absl::StatusOr<FdPair> MakePseudoTerminal(int like);
 
-// Makes a terminal as large as another one. What is none is left alone.
+// Gives a terminal the size of another one. Does nothing for a descriptor that isn't a terminal.
 void CopyWindowSize(int from, int to);
 
 }  // namespace ddprun::launcher

@@ -30,7 +30,7 @@ absl::StatusOr<CpuBinding> ParseCpuBinding(const Argument& argument) {
   return BadWord(argument, "give cores, numa or none");
 }
 
-// What CUDA_VISIBLE_DEVICES says to the workers; nullopt = it isn't set.
+// The workers' CUDA_VISIBLE_DEVICES; nullopt = not set.
 std::optional<std::vector<std::string>> Visible(const LaunchPlan& plan,
                                                 const EnvironmentLookup& environment) {
   if (!plan.devices.visible.empty()) return plan.devices.visible;

@@ -13,13 +13,13 @@
 namespace ddprun::launcher {
 
 // Fills numa_binding and cpu_binding from their options.
-// Errors: usage — a word that is no choice; plan — both are given.
+// Errors: usage — not one of the choices; plan — both are given.
 absl::Status PlanBinding(const LaunchArguments& arguments, LaunchPlan* plan);
 
-// Fills worker_cpus, and worker_omp_threads for --omp_threads auto, by what this machine has; asks
-// it nothing without a binding. Apart from PlanBinding, because a file of options is often written
-// on another machine. With --binding_fallback what can't be done is a warning. Errors: plan — as
-// PlanNumaBinding, PlanCpuBinding and Host's.
+// Fills worker_cpus, and worker_omp_threads for --omp_threads auto, from this machine's topology;
+// probes nothing without a binding. Separate from PlanBinding, because a file of options is often
+// written on another machine. With --binding_fallback a binding that isn't possible is a warning.
+// Errors: plan — those of PlanNumaBinding, PlanCpuBinding and Host.
 absl::Status BindWorkers(const LaunchArguments& arguments, const EnvironmentLookup& environment,
                          const Host& host, LaunchPlan* plan, std::vector<std::string>* warnings);
 

@@ -21,7 +21,7 @@ std::vector<std::string> InheritedDevices(const EnvironmentLookup& environment);
 //
 // gpu:1,3,5-7 means one worker for each of these devices, counted as CUDA counts them: within
 // CUDA_VISIBLE_DEVICES when that is set.
-// Errors: usage — no number; plan — numbers out of range, no or too few devices.
+// Errors: usage — not a number; plan — numbers out of range, no or too few devices.
 absl::Status PlanDevices(const LaunchArguments& arguments, const EnvironmentLookup& environment,
                          const Host& host, LaunchPlan* plan);
 

@@ -18,7 +18,7 @@ void DefineServicePort(LaunchArguments* target, OptionSet* options) {
                      .default_text = "any free one, another after each takeover"});
 }
 
-// Which node has the service is for etcd to say.
+// With etcd, the node that runs the service is elected.
 absl::Status PlanEtcd(const LaunchArguments& arguments, const EnvironmentLookup& environment,
                       const rendezvous::EtcdSettings& configured, LaunchPlan* plan) {
   rendezvous::EtcdSettings& etcd = plan->etcd.emplace(configured);

@@ -12,7 +12,7 @@ class OptionSet;
 // The options about what ended workers may leave behind, with their help.
 void DefineGuardOptions(LaunchArguments* target, OptionSet* options);
 
-// What they come to. Errors: INVALID_ARGUMENT — a value; the text names the option.
+// Fills `plan` from these options. Errors: INVALID_ARGUMENT — a value; the text names the option.
 absl::Status PlanGuards(const LaunchArguments& arguments, LaunchPlan* plan);
 
 }  // namespace ddprun::launcher

@@ -12,7 +12,7 @@ class OptionSet;
 // The options about workers that hang or are stopped, with their help.
 void DefineHangOptions(LaunchArguments* target, OptionSet* options);
 
-// What they come to. Errors: INVALID_ARGUMENT — a value; the text names the option.
+// Fills `plan` from these options. Errors: INVALID_ARGUMENT — a value; the text names the option.
 absl::Status PlanHangs(const LaunchArguments& arguments, LaunchPlan* plan);
 
 }  // namespace ddprun::launcher

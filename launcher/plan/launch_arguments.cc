@@ -61,7 +61,7 @@ void DefineSize(LaunchArguments* target, OptionSet* options) {
                             "test --help."});
 }
 
-// Who may join.
+// The options of the job's secret.
 void DefineToken(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->token,
                     {.names = "--token",
@@ -131,7 +131,7 @@ void DefineWorkers(LaunchArguments* target, OptionSet* options) {
                                      .help = "The script is a Python module, as in python3 -m."});
   options->AddFlag(&target->no_python,
                    {.names = "--no-python",
-                    .help = "The script is a program that is run as it is, not with Python. (The "
+                    .help = "The script is a program that is run directly, not with Python. (The "
                             "interpreter is $PYTHON_EXEC, else that of the virtual environment "
                             "that has this ddprun (where that has no torch: of the active one, "
                             "$VIRTUAL_ENV or $CONDA_PREFIX), else python3, else python.)"});
@@ -150,7 +150,7 @@ void DefineWorkers(LaunchArguments* target, OptionSet* options) {
                     .help = "Every worker has LOCAL_RANK 0 and sees one device, its own."});
   options->AddFlag(&target->debug,
                    {.names = "--debug",
-                    .help = "NCCL and torch.distributed tell what they do: NCCL_DEBUG=INFO and "
+                    .help = "NCCL and torch.distributed log what they do: NCCL_DEBUG=INFO and "
                             "TORCH_DISTRIBUTED_DEBUG=DETAIL for workers, unless they are set."});
   options->AddValue(&target->numa_binding,
                     {.names = "--numa-binding",
@@ -184,7 +184,7 @@ void DefineWorkers(LaunchArguments* target, OptionSet* options) {
   options->AddFlag(&target->use_env, {.names = "--use-env", .help = ""});
 }
 
-// What of the workers' output is shown and kept.
+// Options for the workers' output.
 void DefineStreams(LaunchArguments* target, OptionSet* options) {
   options->Group("Output");
   options->AddValue(&target->log_dir,
@@ -245,7 +245,7 @@ void DefineStreams(LaunchArguments* target, OptionSet* options) {
                      .shape = ValueShape::kTexts});
 }
 
-// What ddprun itself writes; in the same group of the help.
+// Options for ddprun's own files, in the same group of the help.
 void DefineRecords(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->logs_specs,
                     {.names = "--logs-specs",
@@ -267,8 +267,8 @@ void DefineRecords(LaunchArguments* target, OptionSet* options) {
                     {.names = "--status-page",
                      .placeholder = "[HOST:]PORT",
                      .help = "Where this node has the rendezvous service: show the job on a "
-                             "page, and to Prometheus, over HTTP; read only, to everybody "
-                             "who reaches the address. Without HOST: this machine alone."});
+                             "page, and to Prometheus, over HTTP; read only, to any client "
+                             "that reaches the address. Without HOST: this machine alone."});
   DefineStatusPageToken(&target->status_page_token_file, options);
 }
 
@@ -413,11 +413,11 @@ void DefineRecovery(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->monitor_interval,
                     {.names = "--monitor-interval",
                      .placeholder = "SECONDS",
-                     .help = "Accepted for torchrun's sake; ddprun is told of events by the "
+                     .help = "Accepted for torchrun's sake; ddprun waits for events of the "
                              "kernel and has no interval."});
 }
 
-// What those who come from accelerate, DeepSpeed, mpirun and others type.
+// Options of accelerate, DeepSpeed, mpirun and others, with the advice what to use instead.
 void DefineForeign(OptionSet* options) {
   const std::string workers = "the workers of this node are --nproc_per_node N";
   for (const char* name : {"num-processes", "num-gpus", "gpus", "nprocs", "devices", "np", "n"}) {

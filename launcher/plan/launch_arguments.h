@@ -16,11 +16,10 @@ namespace ddprun::launcher {
 
 class OptionSet;
 
-// What `ddprun [options] script …` was given, word by word; launch_planner.h makes a plan of it.
-// The texts here are the defaults, made from those of the plan where it has them; the help says
-// them.
+// The arguments of `ddprun [options] script …` as given; launch_planner.h makes a plan of them. The
+// texts here are the defaults, taken from the plan's where it has one; --help prints them.
 struct LaunchArguments {
-  // Job size
+  // The size of the job.
   Argument nnodes{.text = absl::StrCat(rendezvous::JobSpec().nodes_max)};
   Argument nproc_per_node{.text = absl::StrCat(LaunchPlan().worker_count)};
   Argument node_rank{.text = "0"};
@@ -29,7 +28,7 @@ struct LaunchArguments {
   bool no_kubernetes = false;
   bool preflight = false;
 
-  // Rendezvous
+  // The rendezvous.
   Argument master_addr;
   Argument master_port;
   Argument rdzv_backend{.text = LaunchPlan().rdzv_backend};
@@ -42,7 +41,7 @@ struct LaunchArguments {
   Argument token_file;
   Argument tls_dir;
 
-  // Workers
+  // The workers.
   bool module = false;
   bool no_python = false;
   bool run_path = false;
@@ -56,7 +55,7 @@ struct LaunchArguments {
   bool binding_fallback = false;
   Argument omp_threads;
 
-  // Output
+  // The workers' output.
   Argument log_dir;
   Argument redirects{.text = "0"};
   Argument tee{.text = "0"};
@@ -73,7 +72,7 @@ struct LaunchArguments {
   Argument event_log_handler{.text = "null"};
   Argument report_file;
 
-  // Recovery
+  // Recovery and the end.
   Argument max_restarts{.text = absl::StrCat(rendezvous::JobSpec().max_restarts)};
   Argument membership_changes;
   Argument restart_window{.text = DurationText(rendezvous::RestartRules().restart_window)};
@@ -115,14 +114,14 @@ struct LaunchArguments {
   std::vector<std::string> command;  // script (module, program) and its arguments
   // From Slurm (slurm_defaults.h): CPUs of this node that the job may use; nullopt = all.
   std::optional<uint32_t> cpus_max;
-  // From Slurm or Kubernetes: whether this node hosts the service; nullopt = as the endpoint's
-  // address says.
+  // From Slurm or Kubernetes: whether this node hosts the service; nullopt = decided by the
+  // endpoint's address.
   std::optional<bool> hosts_service;
   // From the file of --config: for workers, unless the user's environment has the name.
   std::vector<std::pair<std::string, std::string>> worker_environment;
 };
 
-// Defines all of them but config, with their help. `target` must outlive `options`.
+// Defines all options except --config, with their help. `target` must outlive `options`.
 void DefineLaunchOptions(LaunchArguments* target, OptionSet* options);
 
 }  // namespace ddprun::launcher

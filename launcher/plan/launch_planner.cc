@@ -61,7 +61,7 @@ class Planner {
     if (!command.ok() && absl::IsInvalidArgument(command.status())) return command.status();
     const size_t told = warnings_->size();
     const absl::Status options = PlanOptions();
-    // What was typed wrong stays wrong when the script is found.
+    // An error in the options comes before one of the script.
     DDPRUN_RETURN_IF_ERROR(options);
     if (!command.ok()) {
       warnings_->resize(told);
@@ -78,7 +78,7 @@ class Planner {
 
   void Warn(std::string text) { warnings_->push_back(std::move(text)); }
   bool ManyNodes() const { return plan_.job.nodes_max > 1; }
-  // One node, and no word of where to meet: the newest torchrun starts it as with --standalone.
+  // A job of one node without an endpoint: the newest torchrun starts it as with --standalone.
   bool IsAlone() const {
     return mode_ == Mode::kStatic && !ManyNodes() && !arguments_.rdzv_endpoint.filled() &&
            !arguments_.master_port.given();
@@ -405,10 +405,10 @@ absl::Status Planner::PlanServiceLoss() {
     service.loss_without_workers = service.loss;
     return absl::OkStatus();
   }
-  // Silence is a loss only after a lease, and the wait counts from the last word.
+  // Silence counts as a loss only after a lease, and the wait counts from the last message.
   service.loss = std::max(service.loss, 2 * plan_.job.lease);
   service.loss_without_workers = std::max(service.loss_without_workers, 2 * plan_.job.lease);
-  // Whoever goes on from the record may need longer to be started.
+  // A service that resumes from a record may take longer to be started.
   const bool may_come_back = !plan_.state_dir.empty() || plan_.etcd.has_value();
   if (may_come_back) service.loss_without_workers = service.loss;
   return absl::OkStatus();
@@ -457,11 +457,11 @@ absl::Status Planner::PlanTimes() {
   return PlanHangs(arguments_, &plan_);
 }
 
-// Options that torchrun needs and that have nothing to decide here are checked, and explained.
+// Options that torchrun needs and that have no effect here are checked, and a warning says so.
 //
-// Scripts that give them keep running, and no user believes that they did something. --logs_specs
-// is refused instead: a job whose logs go elsewhere than asked is worse than one that doesn't
-// start.
+// So scripts that give them keep running, and no user believes that they had an effect.
+// --logs_specs is refused instead: a job that writes its logs to another place than the user asked
+// for is worse than one that doesn't start.
 absl::Status Planner::CheckIdleOptions() {
   DDPRUN_RETURN_IF_ERROR(ParseDuration(arguments_.monitor_interval, absl::Nanoseconds(1)).status());
   const Argument& method = arguments_.start_method;
@@ -472,7 +472,8 @@ absl::Status Planner::CheckIdleOptions() {
   const auto explain = [this](const Argument& argument, absl::string_view why) {
     if (argument.given()) Warn(absl::StrCat(argument.source, " has no effect: ", why));
   };
-  explain(arguments_.monitor_interval, "ddprun is told of events at once and asks for none");
+  explain(arguments_.monitor_interval,
+          "ddprun gets events from the kernel at once and doesn't poll");
   explain(arguments_.start_method, "every worker is a new process");
   return absl::OkStatus();
 }

@@ -12,7 +12,7 @@
 
 namespace ddprun::launcher {
 
-// Checks what was given, fills in what was not, and decides where the rendezvous is:
+// Checks the arguments, fills in defaults, and decides where the rendezvous is:
 //
 //   --standalone                                  a unix socket, fresh run id
 //   static (default), one node, no endpoint       a unix socket

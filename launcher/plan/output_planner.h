@@ -12,8 +12,8 @@
 
 namespace ddprun::launcher {
 
-// Fills what is about logs, the console, events and the report of `plan`, whose worker_count is
-// complete. Errors: plan errors. `warnings` gets lines for the user.
+// Fills the fields of `plan` for logs, the console, events and the report. Requires:
+// plan->worker_count. Errors: plan errors. `warnings` gets lines for the user.
 absl::Status PlanOutput(const LaunchArguments& arguments, const Host& host, LaunchPlan* plan,
                         std::vector<std::string>* warnings);
 

@@ -13,7 +13,7 @@
 
 namespace ddprun::launcher {
 
-// What --rdzv_conf says to us; nullopt = nothing.
+// The settings of --rdzv_conf; nullopt = not given.
 struct RendezvousConfig {
   std::optional<absl::Duration> join_timeout;  // also as "timeout"
   std::optional<absl::Duration> read_timeout;
@@ -21,16 +21,15 @@ struct RendezvousConfig {
   std::optional<absl::Duration> lease;
   std::optional<std::string> state_dir;
   std::optional<bool> is_host;
-  // What etcd needs beside endpoints: prefix, files of TLS, user.
+  // Settings of etcd except its endpoints: prefix, TLS files, user.
   rendezvous::EtcdSettings etcd;
 };
 
 // Adds --rdzv_conf.
 void DefineRendezvousConfig(Argument* target, OptionSet* options);
 
-// Reads --rdzv_conf. Keys of torchrun's backends that mean nothing here,
-// and unknown ones, get a warning each. Errors: plan errors that name key and value.
-// `for_etcd`: keys for etcd mean something.
+// Reads --rdzv_conf. Keys of torchrun's backends that have no meaning here, and unknown ones, get a
+// warning each. Errors: plan errors that name key and value. `for_etcd`: accept the keys of etcd.
 absl::StatusOr<RendezvousConfig> ParseRendezvousConfig(const Argument& argument, bool for_etcd,
                                                        std::vector<std::string>* warnings);
 

@@ -8,7 +8,7 @@
 namespace ddprun::launcher {
 
 // Reads the options of "Restarts" into `job`: max_restarts and the restart rules.
-// Errors: usage — no number or duration; plan — outside of its range. Pure; threads: any.
+// Errors: usage — not a number or duration; plan — out of range. Pure; threads: any.
 absl::Status PlanRestarts(const LaunchArguments& arguments, rendezvous::JobSpec* job);
 
 }  // namespace ddprun::launcher

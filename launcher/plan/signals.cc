@@ -19,8 +19,8 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr int kStandardSignalsMax = 31;  // signal(7); real-time ones come after it
-// The kernel keeps the first two for itself; the others tell of ddprun's own children, pipes and
-// faults.
+// Signals that users can't choose: the kernel handles the first two; the others report ddprun's own
+// children, pipes and faults.
 constexpr int kNotForUsers[] = {SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE, SIGSEGV, SIGBUS,
                                 SIGFPE,  SIGILL,  SIGABRT, SIGTRAP, SIGSYS};
 
@@ -28,7 +28,7 @@ constexpr int kNotForUsers[] = {SIGKILL, SIGSTOP, SIGCHLD, SIGPIPE, SIGSEGV, SIG
 constexpr absl::Duration kPreemptDeadlineLeast = absl::Milliseconds(100);
 constexpr absl::Duration kPreemptAfterMost = absl::Hours(365 * 24);
 
-// What is wrong with one word of a list; "" = nothing, and `number` is set.
+// The error of one word of a list; "" = none, and `number` is set.
 std::string WhyNot(absl::string_view word, int* number) {
   const std::optional<int> read = ReadSignal(word);
   if (!read.has_value()) {

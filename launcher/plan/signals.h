@@ -13,16 +13,17 @@
 
 namespace ddprun::launcher {
 
-// The number of a signal: "SIGTERM", "TERM", "term" or "15". nullopt: none of this machine's
-// standard signals. Threads: any.
+// The number of a signal: "SIGTERM", "TERM", "term" or "15". nullopt = not a standard signal of
+// this machine. Threads: any.
 std::optional<int> ReadSignal(absl::string_view text);
 
-// Reads --signals_to_handle, --preempt_signals, --preempt_after and --preempt_deadline, whose
-// default is `grace`.
+// Reads --signals_to_handle, --preempt_signals, --preempt_after and --preempt_deadline. The last
+// one's default is `grace`.
 //
-// What can't be handled in --signals_to_handle gets a warning and is left out, as torchrun does;
-// --preempt_signals is ours, and a mistake in it an error. A signal of both means preemption when
-// --signals_to_handle was not given, else it is an error.
+// A signal in --signals_to_handle that can't be handled gets a warning and is left out, as in
+// torchrun.
+// --preempt_signals isn't torchrun's, and a mistake in it is an error. A signal in both preempts if
+// --signals_to_handle wasn't given; else it is an error.
 // Errors: plan errors.
 absl::StatusOr<SignalPlan> PlanSignals(const LaunchArguments& arguments, absl::Duration grace,
                                        std::vector<std::string>* warnings);

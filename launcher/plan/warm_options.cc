@@ -24,8 +24,9 @@ bool IsModule(absl::string_view name) {
          });
 }
 
-// Another interpreter, script, folder or path of modules may import other things. What a job with
-// --warm on has learned of a program doesn't say that its workers go on in their processes.
+// The name depends on interpreter, script, folder and module path, because these decide what is
+// imported. Programs with --warm on have another name than those without: the record of the former
+// doesn't show that workers go on in their processes.
 std::string KeptPath(const EnvironmentLookup& environment, const LaunchPlan& plan) {
   const std::string folder = UserFolder(environment, "XDG_CACHE_HOME", ".cache");
   if (folder.empty()) return "";
@@ -93,7 +94,7 @@ absl::Status PlanWarm(const LaunchArguments& arguments, const EnvironmentLookup&
   if (const std::string& warm = arguments.warm.text; warm != "on" && warm != "off") {
     return BadWord(arguments.warm, "is neither on nor off");
   }
-  // Only where workers may start again: else the imports ahead are for nobody.
+  // Only if workers may be started again; otherwise imports ahead are never used.
   const bool by_default = !arguments.warm.given() && plan->runs_python &&
                           (plan->job.max_restarts > 0 || plan->job.nodes_min < plan->job.nodes_max);
   plan->warm.on = arguments.warm.given() ? arguments.warm.text == "on" : by_default;

@@ -14,11 +14,11 @@ class OptionSet;
 // The options about how workers start, with their help.
 void DefineWarmOptions(LaunchArguments* target, OptionSet* options);
 
-// Reads "5%", or "2GiB", "512MiB", "1048576" into memory_percent or memory_bytes. False: it is none
-// of them.
+// Reads "5%", or "2GiB", "512MiB", "1048576" into memory_percent or memory_bytes. Returns false for
+// other texts.
 bool ReadMemory(absl::string_view text, WarmPlan* plan);
 
-// What they come to. Errors: INVALID_ARGUMENT — a value; the text names the option.
+// Fills `plan` from these options. Errors: INVALID_ARGUMENT — a value; the text names the option.
 // Requires: plan->argv, plan->entry_point.
 absl::Status PlanWarm(const LaunchArguments& arguments, const EnvironmentLookup& environment,
                       LaunchPlan* plan);

@@ -21,9 +21,9 @@ namespace {
 constexpr size_t kCommandBytesShown = 160;
 
 // --run_path: torchrun's run_script_path() in a process of its own. An exception is recorded in the
-// worker's error file, as torch's @record does, unless the script has done that itself. Who has
-// finished waits until all other workers of the node have, or the agent lets go (finish_barrier.h).
-// No '$': the arguments of workers are searched for macros.
+// worker's error file, as torch's @record does, unless the script has done that itself. A worker
+// that has finished waits until all others of the node have, or the agent releases it
+// (finish_barrier.h). Must not contain '$', because macros in workers' arguments are replaced.
 constexpr char kRunPath[] = R"(import json, os, runpy, sys, time, traceback
 sys.argv = sys.argv[1:]
 sys.path[0] = os.path.dirname(os.path.abspath(sys.argv[0]))
@@ -66,16 +66,16 @@ bool NamesShell(absl::string_view first_line) {
   return at < words.size() && absl::EndsWith(BaseName(words[at]), "sh");
 }
 
-// Whether Python reads a file that begins with a shell's line. In such a script the shell executes
-// Python with the file itself, by a line that is a string to Python:
+// Whether a file with a shell's first line is a Python script. In such a file the shell executes
+// Python with the file itself, by a line that is a string in Python:
 //
 //   #!/bin/sh
 //   # -*- coding: utf-8 -*-
 //   '''exec' "/a/path/too/long/for/the/first/line/python3" "$0" "$@"
 //   ' '''
 //
-// pip and uv write the scripts of distributions so. For ddprun, which starts Python itself, the
-// first line is a comment, as it is where somebody gave it to a program in Python by mistake.
+// pip and uv write such scripts for distributions. ddprun starts Python itself, so the first line
+// is only a comment.
 bool ReadsAsPython(absl::string_view text) {
   for (absl::string_view line : absl::StrSplit(text, '\n')) {
     line = absl::StripLeadingAsciiWhitespace(line);
@@ -114,7 +114,7 @@ bool IsAssignment(absl::string_view word) {
                      });
 }
 
-// What is a file is none of Python's modules; Python runs a part of it before it says so.
+// Refuses a file's path as a module: Python would run a part of it before it reports the error.
 absl::Status CheckModule(const std::string& module, const Host& host) {
   const bool is_path = absl::StrContains(module, '/');
   const bool is_script =
@@ -151,7 +151,7 @@ absl::Status CheckScript(const std::string& script, const Host& host) {
   return PlanError(absl::StrCat("can't read the script: ", readable.message(), cure));
 }
 
-// As scripts are told to that take DeepSpeed or something else: --deepspeed, --deepspeed_config,
+// Whether the script's arguments ask for DeepSpeed: --deepspeed, --deepspeed_config,
 // --use_deepspeed.
 bool AsksForDeepSpeed(const std::vector<std::string>& argv) {
   return std::any_of(argv.begin(), argv.end(), [](const std::string& argument) {
@@ -227,9 +227,9 @@ absl::StatusOr<std::string> FindPython(const EnvironmentLookup& environment, con
     }
     return *chosen;
   }
-  // Of the virtual environment that has this ddprun, whether it is activated or not: a script that
-  // torchrun starts runs with the Python that torchrun was installed for. Without torch in there,
-  // ddprun is a tool in an environment of its own (pipx, uv tool), and the active one is meant.
+  // Prefer the virtual environment that has this ddprun, activated or not: torchrun, too, runs
+  // scripts with the Python that it was installed for. If that has no torch, ddprun was installed
+  // as a tool (pipx, uv tool), and the active environment is meant.
   const std::string own = host.ProgramFolder();
   if (!own.empty() && host.KindOf(absl::StrCat(own, "/../pyvenv.cfg")) == Host::PathKind::kFile) {
     std::string active = ActivePython(environment, host);

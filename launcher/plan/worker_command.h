@@ -21,30 +21,30 @@ struct WorkerCommand {
   std::string entry_point;        // script, module or program as given
 };
 
-// How the error of a script that is missing ends, unless something else may be meant.
+// The end of the error for a missing script, unless there is better advice.
 inline constexpr absl::string_view kPathAdvice = "; give its path, from this folder or from /";
 
-// The command that each worker runs. Scripts and programs are looked at before anything starts;
-// modules are Python's to find.
-// Errors: usage — no script; plan — it can't be read or run, with errno, or there is no Python.
+// The command that each worker runs. Scripts and programs are checked before anything starts;
+// modules are found by Python. Errors: usage — no script; plan — it can't be read or run, with
+// errno, or there is no Python.
 absl::StatusOr<WorkerCommand> MakeWorkerCommand(const LaunchArguments& arguments,
                                                 const EnvironmentLookup& environment,
                                                 const Host& host);
 
-// The interpreter of scripts: PYTHON_EXEC as it stands; else that of the virtual environment with
-// this ddprun, or of the active environment ($VIRTUAL_ENV, $CONDA_PREFIX) where the former has no
-// torch; else the path of python3 or python.
-// Errors: plan — there is none, or PYTHON_EXEC can't be run.
+// The interpreter of scripts: $PYTHON_EXEC; else that of the virtual environment with this ddprun,
+// or if that has no torch, of the active environment ($VIRTUAL_ENV, $CONDA_PREFIX); else the path
+// of python3 or python. Errors: plan — there is none, or PYTHON_EXEC can't be run.
 absl::StatusOr<std::string> FindPython(const EnvironmentLookup& environment, const Host& host);
 
-// Takes the command and what belongs to it into `plan`, whose run id and sizes are complete, with
-// the fingerprint and the description of the job.
+// Fills `plan` with the command, the fingerprint and the description of the job. Requires: the
+// plan's run id and sizes.
 //
-// The fingerprint tells a foreign job at the same endpoint (R6), so it covers what all nodes of one
-// job share: run id, sizes, restarts, the kind of command and the file name of its script, and the
-// protocol. It leaves out the script's folder, its arguments, the interpreter and the number of
-// workers: they may rightly differ between nodes (home directories, --data paths, 4 and 8 GPUs),
-// and refusing such a job would be worse than letting in a wrong one that carries the same names.
+// By the fingerprint the service refuses nodes of another job at the same endpoint (R6). It covers
+// what all nodes of one job share: run id, sizes, restarts, the kind of command and the file name
+// of its script, and the protocol. It doesn't cover the script's folder, its arguments, the
+// interpreter and the number of workers, because these may differ between nodes (home directories,
+// --data paths, 4 and 8 GPUs): to refuse a good job would be worse than to accept a wrong one with
+// the same names.
 void PlanCommand(const LaunchArguments& arguments, WorkerCommand command, LaunchPlan* plan);
 
 }  // namespace ddprun::launcher

@@ -13,9 +13,9 @@
 
 namespace ddprun::launcher {
 
-// What the nodes of a network check leave for each other in the store: JSON, a text for each.
-// Readers take any bytes. Errors of all: INVALID_ARGUMENT with what is wrong: another release of
-// ddprun, or no network check. Threads: any.
+// The messages that the nodes of a network check exchange through the store: one JSON text each.
+// Readers accept any bytes. Errors of all: INVALID_ARGUMENT with the cause: another release of
+// ddprun, or not a network check. Threads: any.
 
 // Where a node can be reached.
 struct ProbeEndpoint {
@@ -30,7 +30,7 @@ struct ProbeEndpoint {
 std::string EndpointJson(const ProbeEndpoint& endpoint);
 absl::StatusOr<ProbeEndpoint> ReadEndpoint(absl::string_view text);
 
-// All of them, by node; nullopt = that node did not come.
+// The endpoints of all nodes; nullopt = that node did not come.
 struct EndpointTable {
   uint64_t token = 0;
   std::vector<std::optional<ProbeEndpoint>> endpoints;
@@ -47,13 +47,13 @@ absl::StatusOr<ProbePlan> ReadPlan(absl::string_view text, uint32_t nodes);
 std::string MeasurementsJson(const NodeMeasurements& measurements);
 absl::StatusOr<NodeMeasurements> ReadMeasurements(absl::string_view text, uint32_t nodes);
 
-// What comes of it, for all nodes.
+// The result of the check, for all nodes.
 struct NetworkVerdict {
-  bool found = false;     // something is worth telling
-  bool prevents = false;  // and no training can work with it
+  bool found = false;     // there are findings
+  bool prevents = false;  // a finding prevents training
   std::string text;       // the report
-  std::string brief;      // its findings alone, a line for each
-  std::string json;       // the report as one JSON object; stays on node 0
+  std::string brief;      // only the findings, one a line
+  std::string json;       // the report as one JSON object; only on node 0
 
   friend bool operator==(const NetworkVerdict&, const NetworkVerdict&) = default;
 };

@@ -125,7 +125,7 @@ bool DatagramExchange::ReceiveOne() {
   message.msg_control = control;
   message.msg_controllen = sizeof(control);
   const ssize_t size = recvmsg(bound_.socket.get(), &message, MSG_DONTWAIT);
-  // An error of one that was sent before (ICMP) is told here too; the next call goes on.
+  // recvmsg(2) also reports an ICMP error for an earlier datagram; the next call receives again.
   if (size < 0) return errno != EAGAIN && errno != EWOULDBLOCK;
   source.size = message.msg_namelen;
   for (cmsghdr* each = CMSG_FIRSTHDR(&message); each != nullptr;

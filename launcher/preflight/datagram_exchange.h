@@ -18,27 +18,28 @@
 
 namespace ddprun::launcher {
 
-// A node's UDP side of the check. A thread counts and answers from the beginning on, so that nodes
-// need not begin at the same moment. Threads: the one that made it, beside its own.
+// A node's UDP side of the check. A thread counts and answers datagrams from the beginning, so
+// nodes needn't begin at the same moment. Threads: the one that made it; the class has another of
+// its own.
 class DatagramExchange {
  public:
-  // At `port` if it is free, else at any. Errors: errno.
+  // Binds `port` if it is free, else any port. Errors: errno.
   static absl::StatusOr<std::unique_ptr<DatagramExchange>> Open(uint16_t port);
   ~DatagramExchange();
 
   uint16_t port() const { return bound_.port; }
   int family() const { return bound_.family; }
 
-  // From now on datagrams with this token count. `peers`: by node; empty addresses are sent
-  // nothing.
+  // From now on datagrams with this token count. `peers`: by node; nothing is sent to empty
+  // addresses.
   void Begin(uint32_t node, uint64_t token, std::vector<SocketAddress> peers);
 
   // Sends `count` datagrams to each of `targets`, in bursts over a third of a second. Blocks.
   void Send(uint32_t pass, const std::vector<uint32_t>& targets, uint32_t count);
-  // One kHere to `address`.
+  // Sends one kHere to `address`.
   void SendHere(uint32_t node, const SocketAddress& address);
 
-  // What came in this pass, for each peer that anything is known of.
+  // The measurements of this pass, for each peer from which anything came.
   NodeMeasurements Measurements(uint32_t pass);
   // Nodes from which a kHere came.
   std::set<uint32_t> Heard();
@@ -57,7 +58,7 @@ class DatagramExchange {
 
   const BoundSocket bound_;
   const Fd stop_;     // eventfd(2): readable when the thread is to end
-  std::mutex mutex_;  // of all below
+  std::mutex mutex_;  // guards the fields below
   uint32_t node_ = 0;
   uint64_t token_ = 0;
   std::vector<SocketAddress> peers_;

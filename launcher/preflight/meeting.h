@@ -13,18 +13,18 @@
 
 namespace ddprun::launcher {
 
-// The job's store as the nodes of a network check use it: over links that may be ill. Connects when
-// it is needed, and anew when a connection breaks or was given up. Threads: one at a time.
+// A client of the job's store for a network check, over links that may be faulty. Connects on
+// demand, and again when a connection breaks or was given up. Threads: one at a time.
 class Meeting {
  public:
   Meeting(std::string host, uint16_t port) : host_(std::move(host)), port_(port) {}
 
-  // Called again and again while no connection can be had, a few times a second.
+  // Called a few times a second while no connection can be made.
   void set_on_trying(std::function<void()> on_trying) { on_trying_ = std::move(on_trying); }
 
   // Errors of both: DEADLINE_EXCEEDED or UNAVAILABLE at the deadline, with the last reason.
   absl::Status Set(const std::string& key, const std::string& value, Instant deadline);
-  // Waits until somebody has set it.
+  // Waits until the key is set.
   absl::StatusOr<std::string> Get(const std::string& key, Instant deadline);
 
  private:

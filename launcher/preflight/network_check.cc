@@ -26,20 +26,20 @@
 namespace ddprun::launcher {
 namespace {
 
-// For all nodes to come: their agents have started them at the same moment.
+// How long to wait until all nodes have come: their agents started them at the same moment.
 constexpr absl::Duration kComing = absl::Milliseconds(2500);
-// For a pass's datagrams to be sent, which takes a third of a second, and told of.
+// How long a pass's datagrams may take to be sent (a third of a second) and reported.
 constexpr absl::Duration kSendingPass = absl::Milliseconds(2500);
-// For a round's transfers, at worst, and once more for the answer.
+// How long a round's transfers may take, and the answer after them.
 constexpr absl::Duration kRound = absl::Milliseconds(1000);
 constexpr absl::Duration kAnswer = absl::Milliseconds(1500);
-// When node 0 says nothing for so long, it is gone.
+// How long node 0 may be silent before it counts as gone.
 constexpr absl::Duration kSilence = absl::Seconds(20);
-// Datagrams that are still on their way.
+// How long datagrams may be under way after the last was sent.
 constexpr absl::Duration kSettling = absl::Milliseconds(40);
-// No new pass after this.
+// No pass begins later than this.
 constexpr absl::Duration kLastPass = absl::Milliseconds(3600);
-// Beyond a common deadline, for each of those that come after one that is missing.
+// Extra time beyond a common deadline for each node that is read after a missing one.
 constexpr absl::Duration kLateReading = absl::Milliseconds(50);
 
 std::string Key(const std::string& name) { return "ddprun_preflight/" + name; }
@@ -48,7 +48,7 @@ std::string Key(const char* name, uint32_t a, uint32_t b) {
   return Key(absl::StrCat(name, "/", a, "/", b));
 }
 
-// One node's part: what it measures.
+// One node's measurements.
 class Participant {
  public:
   Participant(const CheckMember& place, Meeting* meeting) : place_(place), meeting_(meeting) {}
@@ -84,7 +84,8 @@ class Participant {
 };
 
 absl::Status Participant::Open() {
-  // Where a node that doesn't get through to the store can still be heard.
+  // The store's port number for UDP on node 0, so that a node that can't reach the store can be
+  // heard.
   const uint16_t port = place_.node == 0 ? place_.master_port : 0;
   DDPRUN_ASSIGN_OR_RETURN(datagrams_, DatagramExchange::Open(port));
   DDPRUN_ASSIGN_OR_RETURN(BoundSocket listener, BindAny(SOCK_STREAM, 0));
@@ -169,8 +170,8 @@ absl::StatusOr<NodeMeasurements> Participant::Measure(uint32_t pass, const Probe
     ++rounds_;
     for (const Link& pair : round) Transfer(pair, &measurements);
   }
-  // In each pass: what slows a virtual machine down for a moment, such as its neighbours, can last
-  // longer than one look.
+  // Sampled in each pass: a slowdown of a virtual machine by its neighbors may last longer than one
+  // sample.
   measurements.work = SampleWork();
   return measurements;
 }
@@ -193,7 +194,7 @@ class Leader {
   absl::Status Notify(const std::string& key, const std::string& text) {
     return meeting_->Set(key, text, MonotonicNow() + kSilence);
   }
-  // What each of the nodes that are still there has left under `name`.
+  // The text of each live node under its key.
   std::map<uint32_t, std::string> Collect(const std::function<std::string(uint32_t)>& key,
                                           absl::Duration limit);
 
@@ -254,7 +255,7 @@ std::vector<NodeFacts> Leader::Attendants(const EndpointTable& table) {
   return nodes;
 }
 
-// Those that are no part of the job, by their --node_rank where all that came have one.
+// Adds nodes that never joined the job, by their --node_rank if all that came have one.
 void Leader::AddMissing(const EndpointTable& table, std::vector<NodeFacts>* nodes) const {
   if (place_.expected <= table.endpoints.size()) return;
   const size_t lacking = std::min(place_.expected, kCheckNodesMax) - table.endpoints.size();
@@ -313,7 +314,7 @@ absl::StatusOr<NetworkVerdict> Leader::Lead() {
   check_.emplace(Attendants(table));
   DDPRUN_RETURN_IF_ERROR(participant_.Sit(table));
   DDPRUN_RETURN_IF_ERROR(Notify(Key("table"), TableJson(table)));
-  // Who doesn't know the others yet doesn't count what they send.
+  // Wait until all nodes have the table: a node without it doesn't count datagrams.
   Collect([](uint32_t of) { return Key("sitting", of); }, kComing);
   for (uint32_t pass = 0;; ++pass) {
     const ProbePlan plan = check_->Next(MonotonicNow() - began_, kLastPass);

@@ -30,16 +30,16 @@ namespace {
 
 constexpr absl::Duration kSending = absl::Milliseconds(60);
 constexpr size_t kSendingBytes = 16 << 20;
-// A flood and its end. The stream's own end won't do: poll(2) doesn't tell a connection of which
-// both ends have said all from one that is gone.
+// The bytes of a flood, and its end mark. The end of the stream can't serve as the mark: poll(2)
+// shows the same for a connection that both ends have shut down and for one that is gone.
 constexpr char kFlood = 'x';
 constexpr char kFloodEnd = '.';
-// A sender that is so late at the end of its time waited for a processor, and goes on: the little
-// that it sent may have gone through at once, in the bursts that buffers and shapers let pass,
-// however slow the link is.
+// A sender that is this late at the end of its time has waited for a processor, and goes on
+// sending. The few bytes that it has sent may all have been a burst that buffers and shapers let
+// pass, even on a slow link.
 constexpr absl::Duration kLate = absl::Milliseconds(20);
 constexpr int kTriesMax = 3;
-// After that what is still in queues doesn't count.
+// How long a receiver waits for a flood; bytes that are still in queues then don't count.
 constexpr absl::Duration kReceiving = absl::Milliseconds(400);
 // A lost SYN is sent again by the kernel after a second; a new attempt each time is sooner.
 constexpr absl::Duration kAttempt = absl::Milliseconds(200);
@@ -92,7 +92,7 @@ absl::Status SendUntil(Instant deadline, int fd, absl::string_view chunk, size_t
   return absl::OkStatus();
 }
 
-// As much as goes within kSending, then its end.
+// Sends as much as possible within kSending, then the end mark.
 absl::Status SendFlood(int fd) {
   const std::string chunk(kChunk, kFlood);
   size_t sent = 0;
@@ -126,7 +126,7 @@ ssize_t ReceiveStamped(int fd, char* bytes, size_t size, Instant* arrived) {
     std::memcpy(&stamp, CMSG_DATA(header), sizeof(stamp));
     waited = absl::Now() - absl::TimeFromTimespec(stamp);
   }
-  // The kernel stamps by the wall clock, which somebody may have set meanwhile.
+  // The kernel's time stamps use the wall clock, which may have been set meanwhile.
   const bool credible = waited >= absl::ZeroDuration() && waited < 2 * kReceiving;
   *arrived = std::max(*arrived, credible ? now - waited : now);
   errno = error_number;
@@ -158,7 +158,7 @@ void TuneTransfer(int fd) {
   setsockopt(fd, IPPROTO_TCP, TCP_NODELAY, &on, sizeof(on));
   setsockopt(fd, IPPROTO_TCP, TCP_NOTSENT_LOWAT, &kUnsent, sizeof(kUnsent));
   setsockopt(fd, SOL_SOCKET, SO_TIMESTAMPNS, &on, sizeof(on));
-  // What is left at the end is thrown away, not sent for seconds to come.
+  // Drop unsent bytes at close(2), instead of sending them for seconds.
   const linger none{.l_onoff = 1, .l_linger = 0};
   setsockopt(fd, SOL_SOCKET, SO_LINGER, &none, sizeof(none));
 }
@@ -246,7 +246,7 @@ absl::StatusOr<Fd> TransferServer::AcceptFor(const TransferKey& key) {
       if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) continue;
       return ErrnoStatus(errno, "accept");
     }
-    // Attempts that were given up say nothing, strangers something else.
+    // Attempts that were given up send nothing, other programs something else.
     const absl::StatusOr<std::string> said =
         ReceiveText(fd.get(), KeyBytes(key).size(), MonotonicNow() + kAttempt);
     if (!said.ok()) continue;
@@ -261,8 +261,8 @@ void TransferServer::TransferTo(const TransferKey& key, PeerMeasurement* measure
   const absl::StatusOr<Fd> fd = AcceptFor(key);
   if (!fd.ok()) return;
   TuneTransfer(fd->get());
-  // The other end begins when it is told that this one is there: what waits in a buffer by then
-  // would arrive at the speed of memory.
+  // "!" starts the other end. Bytes sent before this end reads would wait in a buffer and then
+  // arrive at the speed of memory.
   if (!SendText(fd->get(), "!", MonotonicNow() + kReceiving).ok()) return;
   const absl::StatusOr<double> rate = ReceiveFlood(fd->get(), MonotonicNow() + kReceiving);
   if (!rate.ok()) return;

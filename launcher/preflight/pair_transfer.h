@@ -12,21 +12,22 @@
 
 namespace ddprun::launcher {
 
-// One pair's turn: a TCP connection, as much as goes through in one direction within 60 ms or 16
-// MiB, then as much in the other. Both ends block for at most 3 s, usually 0.1 s. Threads: any.
+// The transfer of one pair over a TCP connection: as much as goes through in one direction within
+// 60 ms, 16 MiB at most, then the same in the other. Both ends block for at most 3 s, usually 0.1
+// s. Threads: any.
 
-struct TransferKey {  // what a connection belongs to
+struct TransferKey {  // identifies a transfer
   uint64_t token = 0;
   uint32_t round = 0;  // counted over all passes
 
   friend auto operator<=>(const TransferKey&, const TransferKey&) = default;
 };
 
-// The end that connects. Fills in connected or refused, and the rate of what came back.
+// The end that connects. Fills in connected or refused, and the rate of the second direction.
 void TransferFrom(const SocketAddress& peer, int family, const TransferKey& key,
                   PeerMeasurement* measurement);
 
-// The end that accepts. Keeps what comes before its turn: other pairs may be a round ahead.
+// The end that accepts. Keeps connections of later transfers: other pairs may be a round ahead.
 class TransferServer {
  public:
   explicit TransferServer(BoundSocket listener) : listener_(std::move(listener)) {}
@@ -34,7 +35,7 @@ class TransferServer {
   uint16_t port() const { return listener_.port; }
   int family() const { return listener_.family; }
 
-  // Fills in the rate of what came.
+  // Fills in the rate of the first direction.
   void TransferTo(const TransferKey& key, PeerMeasurement* measurement);
 
  private:

@@ -40,7 +40,8 @@ int FailWith(const absl::Status& why) {
   return 1;
 }
 
-// For this node's agent: see RunPreflightWorker(). All its workers leave the same.
+// Writes the result for this node's agent (RunPreflightWorker()). All workers of a node write the
+// same.
 absl::Status LeaveResult(const PreflightWorker& worker, absl::string_view text) {
   if (worker.result_file.empty()) return absl::OkStatus();
   const Fd file(open(worker.result_file.c_str(), O_WRONLY | O_CLOEXEC));
@@ -67,8 +68,8 @@ absl::string_view FirstError(absl::string_view brief) {
   return "";
 }
 
-// What is found ends the job: whichever worker comes first, the agents end the others, so a TERM
-// does not cut short what they say.
+// Ends the job because of the findings. The agents end the other workers when the first one has
+// failed, so SIGTERM is ignored, or it would cut their messages short.
 int PreventRun(const PreflightWorker& worker, const NetworkVerdict& verdict) {
   std::signal(SIGTERM, SIG_IGN);
   // All nodes show the findings in their report of the failure.
@@ -90,7 +91,7 @@ void ShowEnd(const PreflightWorker& worker, const NetworkVerdict& verdict, const
   std::fflush(nullptr);
 }
 
-// For torch_test.py: its last words are the whole report. The descriptor outlives exec.
+// Passes the report to torch_test.py, which prints it at its end. The descriptor survives exec.
 absl::Status HandOver(const NetworkVerdict& verdict) {
   const int file = memfd_create("ddprun-test", 0);
   if (file < 0) return ErrnoStatus(errno, "memfd_create");

@@ -10,24 +10,25 @@
 
 namespace ddprun::launcher {
 
-// A worker of `ddprun test` or --preflight: takes part in the check of the network, then becomes
-// what it is for. Returns the exit status where it doesn't. What prevents a run it leaves for its
-// agent, which tells the service: the job has failed, at once and without restarts (R7).
+// A worker of `ddprun test` or --preflight: takes part in the check of the network, then executes
+// its command. Returns the exit status if it doesn't. A finding that prevents the run is left in a
+// file for the agent, which reports it to the service: the job fails at once, without restarts
+// (R7).
 int RunPreflightWorker(const PreflightWorker& worker);
 
-// What this node's worker found, for the process that runs the agent. Threads: any.
+// The findings of this node's worker, for the process that runs the agent. Threads: any.
 class PreflightResult {
  public:
-  // For plans with `preflight`: makes an empty file without a name, and tells the workers of it by
-  // a variable; before a run the plan, too. Errors: errno.
+  // For plans with `preflight`: makes an empty memory file and passes its path to the workers in a
+  // variable; for --preflight also to the agent, in the plan. Errors: errno.
   static absl::StatusOr<PreflightResult> Prepare(LaunchPlan* plan);
 
-  // The exit status of the whole run. Of ddprun test: 1 where the agent's is 0, but a worker has
-  // left a text, which is told to the user. Before a run the agent has told all, and failed.
+  // The exit status of the whole run. For ddprun test: 1 if the agent's is 0 but a worker has left
+  // a text, which is printed. For --preflight the agent has printed the text and failed already.
   int StatusAfter(int agent_status) const;
 
  private:
-  Fd file_;  // not valid: nobody tests
+  Fd file_;  // invalid = no test
   bool test_ = false;
 };
 

@@ -10,19 +10,19 @@
 
 namespace ddprun::launcher {
 
-// What the nodes of a network check send each other over UDP.
+// A datagram of a network check.
 struct ProbeDatagram {
   enum class Kind : uint8_t {
-    kData = 1,  // is counted
-    kPing = 2,  // is counted, and answered
+    kData = 1,  // counted
+    kPing = 2,  // counted, and answered
     kPong = 3,  // the answer, with the ping's time
-    kHere = 4,  // to node 0, from one that does not get through to the store
+    kHere = 4,  // to node 0, from a node that can't reach the store
   };
   Kind kind = Kind::kData;
   uint32_t from = 0;    // node
   uint32_t pass = 0;    // of the check
-  uint64_t token = 0;   // of the check: strays don't count; 0 in kHere
-  int64_t sent_ns = 0;  // on the clock of who sent the ping
+  uint64_t token = 0;   // of the check, to recognize strays; 0 in kHere
+  int64_t sent_ns = 0;  // on the clock of the ping's sender
 
   friend bool operator==(const ProbeDatagram&, const ProbeDatagram&) = default;
 };
@@ -31,7 +31,7 @@ inline constexpr size_t kProbeBytes = 32;
 
 // kProbeBytes, little endian.
 std::string EncodeProbe(const ProbeDatagram& probe);
-// nullopt: it is none.
+// nullopt = not a datagram of a check.
 std::optional<ProbeDatagram> DecodeProbe(absl::string_view bytes);
 
 }  // namespace ddprun::launcher

@@ -19,7 +19,7 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr int kWaiting = 128;  // connections that nobody has accepted yet
+constexpr int kWaiting = 128;  // connections that wait to be accepted
 
 absl::StatusOr<BoundSocket> BindFamily(int type, uint16_t port, int family) {
   BoundSocket bound{.socket = Fd(socket(family, type | SOCK_CLOEXEC | SOCK_NONBLOCK, 0)),

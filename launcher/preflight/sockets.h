@@ -32,10 +32,10 @@ struct BoundSocket {
 // `type` SOCK_DGRAM, or SOCK_STREAM, which listens. `port` 0 = any. Errors: errno.
 absl::StatusOr<BoundSocket> BindAny(int type, uint16_t port);
 
-// A numeric address for a socket of `family`. Errors: INVALID_ARGUMENT: it is none.
+// A numeric address for a socket of `family`. Errors: INVALID_ARGUMENT — not a numeric address.
 absl::StatusOr<SocketAddress> ParseAddress(const std::string& address, uint16_t port, int family);
 
-// Waits for poll(2)'s `events` on `fd`; -1 = only for the time. DEADLINE_EXCEEDED at the deadline.
+// Waits for poll(2)'s `events` on `fd` (-1 = none). DEADLINE_EXCEEDED at the deadline.
 absl::Status AwaitReady(int fd, int16_t events, Instant deadline);
 
 }  // namespace ddprun::launcher

@@ -19,7 +19,7 @@ namespace {
 constexpr char kWorkerWord[] = "preflight-worker";
 // The program that is running, wherever it is.
 constexpr char kThisProgram[] = "/proc/self/exe";
-// Who tests waits at a terminal for the other nodes.
+// How long `ddprun test` waits for the other nodes, because a person waits at its terminal.
 constexpr absl::Duration kTestJoin = absl::Seconds(60);
 
 // A variable that every worker has.
@@ -107,7 +107,7 @@ void FinishTestPlan(bool own_times, LaunchPlan* plan) {
   plan->requeue_job.clear();
   if (!own_times) plan->job.join_timeout = std::min(plan->job.join_timeout, kTestJoin);
   if (plan->job.nodes_min == plan->job.nodes_max && plan->job.nodes_max > 1) {
-    // Those that have come by then are tested without the others, who are told of.
+    // The nodes that have come by then are tested, and the others are reported as missing.
     plan->job.nodes_min = 1;
     plan->job.last_call_timeout = plan->job.join_timeout;
     plan->argv.push_back(absl::StrCat("--expected=", plan->job.nodes_max));

@@ -17,8 +17,8 @@ namespace ddprun::launcher {
 
 // `ddprun test` and --preflight: a job's workers are this program first. See docs/PREFLIGHT.md.
 
-// The variable that names the file for what a worker found, for its agent's process: "" or absent =
-// nothing that matters, else a text for the user. Set by the program that runs the agent.
+// The variable with the path of the file for a worker's findings. An empty file = no finding that
+// matters, else a text for the user. Set by the program that runs the agent.
 inline constexpr char kPreflightResult[] = "DDPRUN_PREFLIGHT_RESULT";
 
 // The options that `ddprun test` has beside those of a run.
@@ -27,13 +27,13 @@ struct TestArguments {
   bool network_only = false;
 };
 void DefineTestOptions(TestArguments* target, OptionSet* options);
-// What `ddprun test --help` begins with.
+// The beginning of `ddprun test --help`.
 std::string TestIntroduction();
 
-// Makes of a run's arguments the test's: other workers, no restarts, output on the console.
+// Changes a run's arguments into the test's: other workers, no restarts, output on the console.
 void MakeTestJob(const TestArguments& test, const EnvironmentLookup& environment, const Host& host,
                  LaunchArguments* launch);
-// What is left when the plan is made.
+// Completes the plan of a test.
 void FinishTestPlan(bool own_times, LaunchPlan* plan);
 // --preflight: before the first start each worker of the plan takes part in the test of the
 // network.
@@ -45,8 +45,8 @@ struct PreflightWorker {
   bool json = false;
   bool network_only = false;
   std::string python;                // of ddprun test; "" = none
-  std::vector<std::string> command;  // of --preflight: what it becomes
-  bool first_start = true;           // nothing was started before in this job
+  std::vector<std::string> command;  // of --preflight: the command to execute afterwards
+  bool first_start = true;           // the job has started no worker before
   // torchrun's variables.
   uint32_t local_rank = 0;
   uint32_t node = 0;
@@ -54,7 +54,7 @@ struct PreflightWorker {
   std::string master_addr;
   uint16_t master_port = 0;
   std::string result_file;        // "" = none
-  uint32_t expected = 0;          // nodes that should have come; 0 = it isn't known
+  uint32_t expected = 0;          // nodes that should come; 0 = not known
   std::optional<uint32_t> claim;  // --node_rank
 };
 // Errors: usage, plan — it was not started by ddprun.

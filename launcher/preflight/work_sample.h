@@ -5,9 +5,9 @@
 
 namespace ddprun::launcher {
 
-// CPU time of a fixed piece of work, about a millisecond: the least of a few samples. Of the
-// thread, not of the clock on the wall: who else runs here at the moment doesn't count, a slower or
-// throttled CPU does. Threads: any.
+// CPU time of a fixed piece of work, about a millisecond: the least of a few samples. The thread's
+// CPU time, not wall time: other processes don't count, a slower or throttled CPU does. Threads:
+// any.
 absl::Duration SampleWork();
 
 }  // namespace ddprun::launcher

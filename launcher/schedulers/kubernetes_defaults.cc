@@ -63,7 +63,7 @@ absl::StatusOr<std::string> FillIndexedJob(const KubernetesPod& pod, const Host&
   }
   FillFromPod(&arguments->rdzv_id, pod.RunId(), kIndexVariable);
   const absl::StatusOr<NodeRange> nodes = ParseNodeRange(arguments->nnodes);
-  // One that can't be read is refused where all are.
+  // An invalid --nnodes is reported later, with all other options.
   if (!nodes.ok() || nodes->max < 2) return "";
   DDPRUN_ASSIGN_OR_RETURN(const uint32_t number, NumberOf(pod, nodes->max));
   const bool is_static =
@@ -86,7 +86,8 @@ absl::StatusOr<std::string> FillIndexedJob(const KubernetesPod& pod, const Host&
 }
 
 std::string FillPyTorchJob(const PyTorchJobPod& pod, const Host& host, LaunchArguments* arguments) {
-  // Newer operators say it all as PET_*, of which PET_NNODES is one; so does --nnodes.
+  // With PET_NNODES, which newer operators set beside other PET_* variables, or with --nnodes,
+  // nothing else is left to fill in.
   const bool told = arguments->nnodes.given();
   FillGpus(host, arguments, "RANK");
   if (told) return "";

@@ -11,10 +11,10 @@
 
 namespace ddprun::launcher {
 
-// Fills in what neither the command line nor a variable nor a file says from what Kubernetes gave
-// this pod (docs/KUBERNETES.md); elsewhere nothing. How many nodes a Job has no pod is told, so
-// that is for PET_NNODES in its manifest.
-// Returns: one line for the user, what was found; "" = nothing.    Errors: plan errors (errors.h).
+// Fills in options that neither the command line nor a variable nor a file sets, from the variables
+// of this Kubernetes pod (docs/KUBERNETES.md); elsewhere nothing. A pod doesn't know how many nodes
+// its Job has, so PET_NNODES in the manifest must say that. Returns: one line for the user about
+// what was found; "" = nothing.    Errors: plan errors (errors.h).
 absl::StatusOr<std::string> ApplyKubernetes(const EnvironmentLookup& environment, const Host& host,
                                             LaunchArguments* arguments,
                                             std::vector<std::string>* warnings);

@@ -112,7 +112,7 @@ absl::StatusOr<std::optional<KubernetesPod>> ReadKubernetesPod(const Environment
   KubernetesPod pod;
   DDPRUN_ASSIGN_OR_RETURN(pod.index, variables.NumberOr("JOB_COMPLETION_INDEX", kMost, 0));
   pod.hostname = host.HostName();
-  // What can't be read has no domain in it.
+  // An unreadable file counts as one without the domain.
   pod.domain = DomainOfHost(host.ReadFile(kHostsFile).value_or(""), pod.hostname);
   pod.jobset = variables.Text("JOBSET_NAME");
   if (!pod.jobset.empty()) {
@@ -132,7 +132,7 @@ absl::StatusOr<std::optional<PyTorchJobPod>> ReadPyTorchJobPod(const Environment
   for (const char* name : {"MASTER_ADDR", "MASTER_PORT", "WORLD_SIZE", "RANK"}) {
     if (!variables.Has(name)) return std::nullopt;
   }
-  // There they are a worker's, and count workers.
+  // In a worker of another launcher these variables count workers, not pods.
   if (variables.Has("LOCAL_RANK") || variables.Has("TORCHELASTIC_RUN_ID")) return std::nullopt;
   PyTorchJobPod pod;
   pod.master_addr = variables.Text("MASTER_ADDR");
@@ -142,7 +142,7 @@ absl::StatusOr<std::optional<PyTorchJobPod>> ReadPyTorchJobPod(const Environment
       const uint32_t port,
       variables.NumberOr("MASTER_PORT", std::numeric_limits<uint16_t>::max(), 0));
   pod.master_port = static_cast<uint16_t>(port);
-  // Old operators tell the master that it is at localhost, which the others would be told in turn.
+  // Old operators set the master's MASTER_ADDR to localhost, which other pods can't use.
   if (pod.node == 0 && pod.master_addr == "localhost" && !host.HostName().empty()) {
     pod.master_addr = host.HostName();
   }

@@ -20,7 +20,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr int kBacklog = 4096;  // tasks of a node; the kernel takes less where it must
-// Nobody tells of the birth of an abstract socket: it has no file that could be watched.
+// An abstract socket has no file that could be watched, so its appearance is polled.
 constexpr absl::Duration kRetryEvery = absl::Milliseconds(20);
 
 struct AbstractAddress {
@@ -72,7 +72,7 @@ class NodeSocketWaiter {
     if (connect(fresh->get(), Generic(address_), address_.size) == 0) {
       socket_ = *std::move(fresh);
       held_ = true;
-      // Nobody writes: the first news is the end.
+      // Nothing is ever written, so the first event is the end.
       watch_.emplace(loop_, socket_.get(), [this] { End(absl::OkStatus()); });
       return;
     }

@@ -115,8 +115,8 @@ std::string DirectiveWord(const std::string& word) {
                                       : absl::StrCat("\"", word, "\"");
 }
 
-// What squeue is to show: the script's name without its folder and .py. sbatch would take the name
-// of its own file, and of a script that it reads from a pipe "sbatch".
+// The job's name in squeue: the script's name without its folder and .py. sbatch's default is the
+// name of the batch script, or "sbatch" for one from a pipe.
 std::string JobName(const std::string& entry_point) {
   const std::string file = BaseName(entry_point);
   const std::string name(absl::StripSuffix(file, ".py"));

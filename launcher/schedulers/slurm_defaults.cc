@@ -35,7 +35,7 @@ constexpr char kRequeueVariable[] = "DDPRUN_SLURM_REQUEUE";
 // definite answer counts, each second anew (EAI_NONAME, EAI_NODATA of getaddrinfo(3)): where it
 // can't say (EAI_AGAIN, a name server that is away), ddprun goes on waiting.
 constexpr absl::Duration kUnknownNameBound = absl::Seconds(10);
-// What Slurm knows as a limit, and what is as good as none.
+// A longer time limit counts as none.
 constexpr absl::Duration kTimeLeftMost = absl::Hours(24 * 300);
 
 // The same on every node, and another one for each job, step and requeue.
@@ -68,7 +68,7 @@ class SlurmFiller {
     }
     FillWorkers(environment);
     FillRendezvous();
-    // Another name may be that of other steps' agents, too.
+    // A name that the user gave may be shared by agents of other steps.
     const bool own_name = !arguments_.rdzv_id.given();
     FillIn(&arguments_.rdzv_id, step_.RunId(), "SLURM_JOB_ID");
     FillTime();
@@ -153,7 +153,7 @@ class SlurmFiller {
     if (arguments_.standalone) return;
     FillIn(&arguments_.nnodes, absl::StrCat(Agents()), "SLURM_STEP_NUM_NODES");
     const absl::StatusOr<NodeRange> nodes = ParseNodeRange(arguments_.nnodes);
-    // One that can't be read is refused where all are.
+    // An invalid --nnodes is reported later, with all other options.
     if (!nodes.ok() || nodes->max < 2 || Agents() < 2) return;
     const bool is_static =
         arguments_.master_addr.filled() ||
@@ -175,8 +175,9 @@ class SlurmFiller {
     }
   }
 
-  // The end of the job's time, asked for once in a job: where the service is. Who names a signal
-  // has Slurm tell of the end by it, and a second signal would cut the first one short.
+  // The end of the job's time, queried once a job: on the node with the service. A user that names
+  // a signal gets that from Slurm at the end, and preempting by time as well would cut its time
+  // short.
   void FillTime() {
     if (arguments_.preempt_after.given() || arguments_.preempt_signals.given() || Index() != 0 ||
         step_.local_task != 0)

@@ -14,14 +14,15 @@
 
 namespace ddprun::launcher {
 
-// In the scripts of `ddprun slurm`: after how many runs without progress a job isn't requeued.
+// The variable in scripts of `ddprun slurm` with the number of runs without progress after which a
+// job isn't requeued.
 inline constexpr char kGiveUpVariable[] = "DDPRUN_SLURM_GIVE_UP_AFTER";
 
-// What Slurm made of a launch.
+// Settings of a launch that Slurm decides and that aren't options.
 struct SlurmShare {
-  // The step starts several tasks on this node, of which the first launches for all.
-  // The name of the abstract unix socket that it holds as long as it lives, and whether this is one
-  // of the others, which do nothing but wait for its end. "": each task is for itself.
+  // If the step starts several tasks on this node, the first launches for all, and holds this
+  // abstract unix socket while it lives; "" = each task launches for itself. `waits`: this is
+  // another task, which only waits for the first one's end.
   std::string node_socket;
   bool waits = false;
   // With DDPRUN_SLURM_REQUEUE=1, on all nodes but the first: the job that is requeued when the
@@ -29,24 +30,24 @@ struct SlurmShare {
   std::string requeue_job;
   RequeuePlan requeues;  // with kGiveUpVariable, on the first node
   bool found = false;    // this is a step of Slurm, or a batch script of one node
-  std::string told;      // one line for the user: what was found; "" = nothing
-  // As EndpointPlan::alone_hint, where the other nodes are those of the step.
+  std::string told;      // one line for the user about what was found; "" = nothing
+  // EndpointPlan::alone_hint, if the other nodes are those of the step.
   std::string alone_hint;
-  // As EndpointPlan::name_hint, and ServiceTimeouts::unknown_name with it.
+  // EndpointPlan::name_hint, and with it ServiceTimeouts::unknown_name.
   std::string name_hint;
   absl::Duration unknown_name = absl::InfiniteDuration();
   // As JobSpec::agents_started.
   uint32_t agents_started = 0;
 };
 
-// Fills in what neither the command line nor a variable nor a file says from Slurm's variables
-// (docs/SLURM.md); where there are none, nothing. The source of what it fills in is the variable.
-// Errors: plan errors (errors.h).
+// Fills in options that neither the command line nor a variable nor a file sets, from Slurm's
+// variables (docs/SLURM.md), if there are any. The variable is recorded as their source. Errors:
+// plan errors (errors.h).
 absl::StatusOr<SlurmShare> ApplySlurm(const EnvironmentLookup& environment, const Host& host,
                                       LaunchArguments* arguments,
                                       std::vector<std::string>* warnings);
 
-// Takes into a plan what is no option's.
+// Adds the settings that aren't options to a plan.
 void FinishSlurm(const SlurmShare& share, LaunchPlan* plan);
 
 }  // namespace ddprun::launcher

@@ -10,18 +10,18 @@
 
 namespace ddprun::launcher {
 
-// What is known of the runs of a job that Slurm requeues. It is kept in the job's comment, the one
-// text of a job that outlives its nodes and that its user may change: behind the user's own words,
-// as "ddprun:no_progress=2,step=17".
+// The runs of a job that Slurm requeues. The record is kept in the job's comment, the only text of
+// a job that outlives its nodes and that its user may change: after the user's own text, as
+// "ddprun:no_progress=2,step=17".
 struct RequeueRecord {
-  uint32_t no_progress = 0;      // runs in a row, up to the last one
-  std::optional<uint64_t> step;  // the highest that one of them marked; nullopt = none did
-  std::string comment;           // the user's own words
+  uint32_t no_progress = 0;      // runs in a row without progress, up to the last one
+  std::optional<uint64_t> step;  // the highest that a run marked; nullopt = none did
+  std::string comment;           // the user's own text
 
   friend bool operator==(const RequeueRecord&, const RequeueRecord&) = default;
 };
 
-// What the run that ends has brought.
+// The result of the run that ends.
 struct RunResult {
   std::optional<uint64_t> step;  // the highest that its workers marked
   absl::Duration uptime;
@@ -29,12 +29,12 @@ struct RunResult {
 
 // Pure; threads: any.
 
-// Reads what `scontrol show job` prints. Any bytes are fine: a record that can't be read is none.
+// Reads the output of `scontrol show job`. Accepts any bytes: an invalid record is an empty one.
 RequeueRecord ReadRequeueRecord(absl::string_view shown);
-// The comment that holds it.
+// The comment with the record.
 std::string CommentText(const RequeueRecord& record);
-// The record with this run. As for --give_up_after, progress is a step beyond the highest one;
-// where no run has marked any, a run of kProgressUptime.
+// Adds a run to the record. As for --give_up_after, progress is a step beyond the highest one; if
+// no run has marked steps, a run of kProgressUptime.
 RequeueRecord CountRun(RequeueRecord record, const RunResult& run);
 
 }  // namespace ddprun::launcher

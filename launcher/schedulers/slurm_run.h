@@ -9,23 +9,23 @@
 
 namespace ddprun::launcher {
 
-// What `ddprun` does with Slurm's programs, and beside a node's other tasks. Threads: main.
+// Runs Slurm's programs, and waits for other tasks of a node. Threads: main.
 
-// Carries out `ddprun slurm`: the script to the console, or to sbatch(1), which takes the place of
-// this process. Returns: the exit status.
+// Runs `ddprun slurm`: prints the script, or executes sbatch(1) with it in place of this process.
+// Returns: the exit status.
 int GiveScript(const SlurmJob& job);
 
-// Waits for the end of the first task of this node, which launches, and whose end counts; one that
-// is gone already leaves nothing to wait for. Returns: the exit status.
+// Waits for the end of this node's first task, which launches the workers; returns at once if that
+// is gone. Returns: the exit status.
 int AwaitFirstTask(const std::string& node_socket);
 
-// The exit status of a preempted run, whose job is about to be requeued: kExitPreempted, or
-// kExitFailedForGood after so many runs in a row without progress, and then the user is told why.
-// Slurm keeps the count; if it can't be asked, the job is requeued.    Bound: 10 s.
+// The exit status of a preempted run, before its job is requeued: kExitPreempted, or
+// kExitFailedForGood after plan.give_up_after runs in a row without progress, with a line for the
+// user. Slurm keeps the count; if Slurm can't be queried, the job is requeued.    Bound: 10 s.
 int StatusBeforeRequeue(const RequeuePlan& plan, const RunResult& run);
 
-// Has Slurm run the job again: scontrol(1) takes the place of this process. Returns only when it
-// can't be run, which is told.
+// Requeues the job: executes scontrol(1) in place of this process. Returns only if that fails,
+// after a message.
 void RequeueJob(const std::string& job);
 
 }  // namespace ddprun::launcher

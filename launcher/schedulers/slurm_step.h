@@ -11,8 +11,8 @@
 
 namespace ddprun::launcher {
 
-// What Slurm says about the task that this process is, or about the batch script of a job of one
-// node. Nodes and tasks of a heterogeneous step are numbered over all of its components.
+// The Slurm task that this process is, or the batch script of a job of one node. Nodes and tasks of
+// a heterogeneous step are numbered over all of its components.
 struct SlurmStep {
   std::string job_id;                     // digits
   std::string step_id;                    // digits; "" = the batch script, not started by srun
@@ -24,13 +24,13 @@ struct SlurmStep {
   uint32_t local_tasks = 1;               // tasks on this node, this one included
   uint32_t tasks = 1;                     // of the step
   std::optional<uint32_t> gpus;           // of the step on this node; nullopt: Slurm manages none
-  bool own_gpus = false;                  // this task sees a part of them only
+  bool own_gpus = false;                  // this task sees only some of the step's GPUs
   std::optional<uint32_t> cpus;           // of the step on this node
-  std::optional<uint32_t> cpus_per_task;  // that the job asked for
+  std::optional<uint32_t> cpus_per_task;  // as requested for the job
   std::optional<int64_t> end_time;        // of the job, seconds since 1970; Slurm 23.02 and newer
 
-  // Names this run of the step: "123.0", the batch script "123", and "123.0-restart1" after a
-  // requeue, so that what is left of the run before is no part of it.
+  // The name of this run: "123.0" for a step, "123" for the batch script, and "123.0-restart1"
+  // after a requeue, so that processes of the run before can't join.
   std::string RunId() const;
 };
 
@@ -38,13 +38,13 @@ struct SlurmStep {
 // Errors: plan errors (errors.h) — a variable can't be read, or is missing.
 absl::StatusOr<std::optional<SlurmStep>> ReadSlurmStep(const EnvironmentLookup& environment);
 
-// True in the batch script of a job of several nodes: there nothing says that ddprun was started on
-// all of them.
+// True in the batch script of a job of several nodes, where ddprun may not have been started on all
+// of them.
 bool IsBatchScriptOfManyNodes(const EnvironmentLookup& environment);
 
 // The nodes of the step that this process is a task of, if srun has started a task on each of them;
-// 1 otherwise: no step, variables that can't be read, or the shell of `srun --pty`, which runs on
-// the first node alone.
+// 1 otherwise: no step, variables that can't be read, or the shell of `srun --pty`, which runs only
+// on the first node.
 uint32_t NodesOfStep(const EnvironmentLookup& environment);
 
 }  // namespace ddprun::launcher

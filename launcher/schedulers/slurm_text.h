@@ -13,8 +13,8 @@
 
 namespace ddprun::launcher {
 
-// Readers of the texts that Slurm gives its jobs. Never throw; any bytes are fine. Pure; threads:
-// any. Source: slurm.conf(5), srun(1), squeue(1) of Slurm 22.05.
+// Parsers of Slurm's texts. Never throw; accept any bytes. Pure; threads: any. Source:
+// slurm.conf(5), srun(1), squeue(1) of Slurm 22.05.
 
 // The names of a host list, in its order: "n[1-3,07],gpu-a[08-10]" are n1 n2 n3 n07 gpu-a08 …; a
 // name with several brackets ("rack[0-1]n[1-2]") is every combination, the last one fastest. A
@@ -25,7 +25,7 @@ namespace ddprun::launcher {
 absl::StatusOr<std::vector<std::string>> ExpandHostList(absl::string_view text, size_t hosts_max);
 
 // The counts of "2(x3),1": 2 2 2 1.
-// Errors: INVALID_ARGUMENT — no such list; RESOURCE_EXHAUSTED — more than `counts_max` of them.
+// Errors: INVALID_ARGUMENT — not such a list; RESOURCE_EXHAUSTED — more than `counts_max` of them.
 absl::StatusOr<std::vector<uint32_t>> ExpandCounts(absl::string_view text, size_t counts_max);
 
 // A time as squeue shows it: "MM:SS", "HH:MM:SS", "D-HH:MM:SS", or seconds alone. nullopt: none,

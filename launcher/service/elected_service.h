@@ -14,23 +14,24 @@
 
 namespace ddprun::launcher {
 
-// The rendezvous service of a job whose record is in etcd: any node can have it. Finds it for this
-// agent, and is it, as a child, while this node is elected. Threads: the loop's.
+// The rendezvous service of a job that keeps its record in etcd: any node can run it. Finds the
+// service for this agent, and runs it as a child process while this node is elected. Threads: the
+// loop's.
 class ElectedService {
  public:
   struct Callbacks {
     std::function<void(int port, pid_t pid)> on_serving;
     // The service that ran here is gone. `how`: "was killed by SIGKILL".
     std::function<void(std::string how)> on_gone;
-    // This node begins the job, of whose name one has ended not long ago. `how`: "the job 'a' has
-    // ended (…)…".
+    // This node begins the job, although one with the same name ended a short time ago. `how`: "the
+    // job 'a' has ended (…)…".
     std::function<void(std::string how)> on_begun_again;
     // A warning for the user.
     std::function<void(std::string text)> on_trouble;
   };
 
-  // Params: settings: what the service is told in any case; node_address: how agents reach it.
-  // Errors: as rendezvous::LeaderFinder::Create.
+  // Params: settings: the settings that don't depend on the election; node_address: how agents
+  // reach this node. Errors: as rendezvous::LeaderFinder::Create.
   static absl::StatusOr<std::unique_ptr<ElectedService>> Create(
       EventLoop* loop, const rendezvous::EtcdSettings& etcd, ServiceSettings settings,
       std::string node_id, std::string node_address, Callbacks callbacks);
@@ -38,8 +39,9 @@ class ElectedService {
   ElectedService& operator=(const ElectedService&) = delete;
 
   rendezvous::ServiceLocator* locator() { return finder_.get(); }
-  // The agent ends. `job_over`: a service of this node still tells it to the others, and ends by
-  // itself; else it leaves the job to another node. `done`: it has, at once where there is none.
+  // The agent ends. `job_over`: a service on this node still sends the verdict to the other agents,
+  // and ends by itself; else it leaves the job to another node. `done` is called when the service
+  // has ended, at once if there is none.
   void End(bool job_over, std::function<void()> done);
 
  private:

@@ -11,28 +11,27 @@
 
 namespace ddprun::launcher {
 
-// What the endpoint of a plan means on this machine.
+// The endpoint of a plan as seen from this machine.
 struct FoundEndpoint {
-  bool is_local = false;     // its address is this machine's
-  bool loopback = false;     // it resolves to a loopback address: no other machine can reach it
+  bool is_local = false;     // the endpoint's address is this machine's
+  bool loopback = false;     // it resolves to a loopback address, which no other machine can reach
   std::string node_address;  // how other nodes reach this one
   std::string master_addr;   // the workers' MASTER_ADDR if rank 0 is here
   std::string literal;       // the first address of the endpoint, as inet_ntop(3) writes it
 };
 
-// Finds out, blocking in the resolver: for EndpointFinder and tests.
-// Errors: as ResolveHost.
-// `local_addr`, `master_addr`: as in LaunchPlan.
+// Resolves the endpoint. Blocks in the resolver; for EndpointFinder and tests. `local_addr`,
+// `master_addr`: as in LaunchPlan. Errors: as ResolveHost.
 absl::StatusOr<FoundEndpoint> FindEndpoint(const EndpointPlan& endpoint,
                                            const std::string& local_addr,
                                            const std::string& master_addr);
 
-// The same on a helper thread of libuv, so that a resolver that hangs holds up neither signals nor
-// messages; a name that doesn't resolve is tried again every second until it does.
-// Threads: the loop's, all methods and callbacks.
+// Calls FindEndpoint() on a helper thread of libuv, so that a resolver that hangs delays neither
+// signals nor messages. Tries a name that doesn't resolve again every second. Threads: the loop's,
+// all methods and callbacks.
 class EndpointFinder {
  public:
-  // `on_error` is told of each failed try; `on_found` comes once, at last.
+  // `on_error` is called after each failed try, `on_found` once at the end.
   static std::unique_ptr<EndpointFinder> Start(EventLoop* loop, const LaunchPlan& plan,
                                                std::function<void(absl::Status)> on_error,
                                                std::function<void(FoundEndpoint)> on_found);

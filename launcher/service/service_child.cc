@@ -66,7 +66,7 @@ void ServiceChild::OnReady(const absl::StatusOr<ServicePorts>& ports) {
       {.how = restarts_->how(), .missing = back.missing, .pid = pid_, .times = back.times});
 }
 
-// Whoever comes after it is where this one was, also where any free port was asked for.
+// A restarted service listens at the same ports, even if the first one was to use any free port.
 void ServiceChild::KeepPorts(const ServicePorts& ports) {
   settings_.listen = WithPort(settings_.listen, ports.service);
   if (ports.status_page != 0) {

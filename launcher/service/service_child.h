@@ -17,34 +17,35 @@
 
 namespace ddprun::launcher {
 
-// The embedded rendezvous service: a child of the agent, so that its death is not the workers'. The
-// first process of it is forked early, while ours has neither threads nor gRPC, and waits until it
-// is told to serve; whether this agent hosts may need a name to be resolved first. One that dies
-// after that is started again at the same address, by executing this program, until
-// ServiceRestarts gives it up.
+// The embedded rendezvous service: a child of the agent, so that its crash doesn't end the workers.
+// The first process is forked early, while ours has neither threads nor gRPC, and waits for
+// Serve(): whether this agent hosts the service may depend on a name that must be resolved first.
+// If the service dies later, this program is executed again as the service, at the same address,
+// until ServiceRestarts gives it up.
 //
-// It lives as long as its agent. Threads: Fork() before any thread; the rest on the loop.
+// Ends with its agent. Threads: Fork() before any thread; the rest on the loop.
 //
 // Why the same port: agents know no other address, so SO_REUSEADDR and retries get it back. The
-// agent doesn't keep the listening socket meanwhile: clients would wait in its queue for a timeout,
-// where a refused connection is tried again at once.
+// agent doesn't keep the listening socket in the meantime: clients would wait in its queue for a
+// timeout, but they try a refused connection again at once.
 class ServiceChild {
  public:
-  // A service that died is there again.
+  // A service that died serves again.
   struct Restarted {
-    std::string how;         // the former process ended: "was killed by SIGKILL"
-    absl::Duration missing;  // from its death to where the new one listens
-    pid_t pid = 0;           // of the new one
-    uint64_t times = 0;      // that it was started again so far
+    std::string how;         // how the former process ended: "was killed by SIGKILL"
+    absl::Duration missing;  // from its death until the new one listens
+    pid_t pid = 0;           // of the new process
+    uint64_t times = 0;      // restarts so far
   };
   struct Callbacks {
-    // Of the first start: its port (0 for unix sockets), or why it can't listen, which is the end.
+    // The first start's result: the port (0 for unix sockets), or why the service can't listen.
+    // After an error there is no service.
     std::function<void(absl::StatusOr<int> port)> on_ready;
     // A warning for the user.
     std::function<void(std::string text)> on_trouble;
     std::function<void(Restarted restarted)> on_restarted;
-    // It is gone for good. `how`: "exited with status 0", "was killed by SIGKILL, … and is not
-    // started again".
+    // The service has ended and isn't started again. `how`: "exited with status 0", "was killed by
+    // SIGKILL, … and is not started again".
     std::function<void(std::string how)> on_exit;
   };
 
@@ -53,16 +54,16 @@ class ServiceChild {
   ServiceChild(const ServiceChild&) = delete;
   ServiceChild& operator=(const ServiceChild&) = delete;
 
-  // Tells it to serve. `loss`: for how long its loss is borne; `deaths_window`: as in
-  // ServiceRestarts. Once. on_ready and on_exit may destroy this.
+  // Makes the process serve; to be called once. `loss`, `deaths_window`: as in ServiceRestarts.
+  // on_ready and on_exit may destroy this.
   void Serve(EventLoop* loop, ServiceSettings settings, absl::Duration loss, Callbacks callbacks,
              absl::Duration deaths_window = ServiceRestarts::kDeathsWindow);
 
-  // From now on nobody needs a new one: the job has ended, or the agent ends. If it is being
-  // started again, on_exit comes at once.
+  // Don't restart the service from now on: the job has ended, or the agent ends. If the service is
+  // being restarted, on_exit is called at once.
   void StartNoMore();
 
-  // Of the newest process.
+  // The newest process's pid.
   pid_t pid() const { return pid_; }
 
  private:
@@ -77,12 +78,12 @@ class ServiceChild {
   void GiveUp(const std::string& how);
 
   EventLoop* loop_ = nullptr;
-  std::unique_ptr<ServiceProcess> process_;  // null: none runs
+  std::unique_ptr<ServiceProcess> process_;  // null = none runs
   pid_t pid_ = 0;
-  ServiceSettings settings_;  // from the first start on with the ports that were found
+  ServiceSettings settings_;  // after the first start with the ports that it got
   Callbacks callbacks_;
-  bool served_ = false;  // once
-  bool wanted_ = true;   // it is started again
+  bool served_ = false;  // has served once
+  bool wanted_ = true;   // restart it if it dies
   std::unique_ptr<ServiceRestarts> restarts_;
   std::unique_ptr<Timer> start_timer_;
 };

@@ -30,9 +30,9 @@
 namespace ddprun::launcher {
 namespace {
 
-// Of all that a service says and we haven't understood yet.
+// The most unparsed text of a service that is kept.
 constexpr size_t kTextMax = 65536;
-// Where a service that was spawned finds ServiceSettings.store_socket.
+// The descriptor number of ServiceSettings.store_socket in a spawned service.
 constexpr int kStoreFd = STDERR_FILENO + 1;
 
 // Reads one line from a blocking descriptor; "" when it ends before.
@@ -139,7 +139,7 @@ std::string SettingsLine(const ServiceSettings& settings, int store_fd) {
   if (settings.contains("etcd")) config.etcd = SeatOf(settings["etcd"], config.only_run_id);
   config.ready_fd = ready_pipe.get();
   config.life_fd = settings_pipe.get();
-  // A console that nobody reads must not hold up the service; what it doesn't take is lost.
+  // A console that isn't read must not block the service; lines that it doesn't accept are lost.
   SetLogWriter([console = std::make_shared<ConsoleSink>(STDERR_FILENO)](absl::string_view lines) {
     console->Write(lines);
   });
@@ -163,7 +163,7 @@ int SpawnThisProgram(int settings, int ready, int store, pid_t* pid) {
   // All of ours are close-on-exec already; this is for what a library may have opened.
   if (store >= 0) posix_spawn_file_actions_adddup2(&files, store, kStoreFd);
   posix_spawn_file_actions_addclosefrom_np(&files, store >= 0 ? kStoreFd + 1 : kStoreFd);
-  // Until it ignores them, a signal to the whole group would end it.
+  // Signals are blocked until the service ignores them: one to the whole group would end it.
   sigset_t all;
   sigfillset(&all);
   posix_spawnattr_setsigmask(&attributes, &all);
@@ -177,7 +177,7 @@ int SpawnThisProgram(int settings, int ready, int store, pid_t* pid) {
   return error;
 }
 
-// Beyond stdin and stdout, which one of two pipes may be where the agent has none.
+// Moves a pipe's end beyond 0-2, which it may have if the agent runs with these closed.
 absl::Status MoveUp(Fd* fd) {
   if (fd->get() > STDERR_FILENO) return absl::OkStatus();
   fd->Reset(fcntl(fd->get(), F_DUPFD_CLOEXEC, STDERR_FILENO + 1));
@@ -248,7 +248,7 @@ ServiceProcess::~ServiceProcess() {
   exit_watch_.reset();
   to_child_.Reset();
   if (exited_) return;
-  // It ends at the end of file above; a service that doesn't has lost its reason to live too.
+  // The service ends at the end of file above. Kill it in case it doesn't.
   if (pidfd_.valid()) syscall(SYS_pidfd_send_signal, pidfd_.get(), SIGKILL, nullptr, 0);
   waitpid(pid_, nullptr, 0);
 }
@@ -263,8 +263,8 @@ void ServiceProcess::Serve(EventLoop* loop, const ServiceSettings& settings,
   if (pidfd_.valid()) {
     exit_watch_ = std::make_unique<FdWatch>(loop, pidfd_.get(), [this] { OnExit(); });
   }
-  // A child that is gone is told of by exit_watch_.
-  // A forked child has the agent's descriptors by the agent's numbers.
+  // A forked child has the agent's descriptors under the agent's numbers. If the child is gone,
+  // exit_watch_ reports it.
   const int store_fd = spawned_ && settings.store_socket >= 0 ? kStoreFd : settings.store_socket;
   const absl::Status written = WriteAll(to_child_.get(), SettingsLine(settings, store_fd));
   if (!written.ok()) Log(LogLevel::kWarning, written.ToString());
@@ -272,13 +272,13 @@ void ServiceProcess::Serve(EventLoop* loop, const ServiceSettings& settings,
 
 void ServiceProcess::OnBytes() {
   if (!ReadAll()) {
-    ready_watch_.reset();  // it says no more; OnExit() tells how it ended
+    ready_watch_.reset();  // end of file; OnExit() reports how the service ended
     if (!pidfd_.valid() && text_.size() < kTextMax) return OnExit();
   }
   if (on_ready_ != nullptr && absl::StrContains(text_, '\n')) NotifyReady("");
 }
 
-// What it has said since it began to serve.
+// Reads the lines of a service that serves.
 void ServiceProcess::TakeNews() {
   for (std::string line = TakeLine(); !line.empty(); line = TakeLine()) {
     absl::string_view text = line;
@@ -286,7 +286,7 @@ void ServiceProcess::TakeNews() {
   }
 }
 
-// Takes what is there; false: nothing comes any more, or more than it has to say.
+// Reads the available text. Returns false at end of file, or if the text is too long.
 bool ServiceProcess::ReadAll() {
   char bytes[512];
   while (text_.size() < kTextMax) {
@@ -298,7 +298,7 @@ bool ServiceProcess::ReadAll() {
   return false;
 }
 
-// Without its end; "" = there is none.
+// The next line without its newline; "" = none.
 std::string ServiceProcess::TakeLine() {
   const size_t end = text_.find('\n');
   if (end == std::string::npos) return "";
@@ -307,7 +307,8 @@ std::string ServiceProcess::TakeLine() {
   return line;
 }
 
-// What it said, or that it died (`how`) before. Returns: whether it serves; else we may be gone.
+// Reports the service's answer, or its death before (`how`). Returns: whether it serves; if not,
+// the callback may have destroyed this.
 bool ServiceProcess::NotifyReady(const std::string& how) {
   const std::string line = TakeLine();
   absl::string_view text = line;

@@ -19,10 +19,10 @@
 
 namespace ddprun::launcher {
 
-// The command of this program that is the service: for ServiceProcess::Spawn() alone.
+// The command of this program that runs the service; only for ServiceProcess::Spawn().
 inline constexpr absl::string_view kServiceCommand = "service-process";
 
-// What the embedded service is told when its agent has found out that it hosts.
+// The settings of the embedded service, which the agent sends once it knows that it hosts.
 struct ServiceSettings {
   std::string listen;  // as ServerOptions.listen
   std::string socket;  // as ServerOptions.socket
@@ -36,55 +36,54 @@ struct ServiceSettings {
   bool state_outlives_machine = false;             // as ServeConfig.state_outlives_machine
   uint64_t host = 0;                               // as ServeConfig.host
   bool again = false;                              // as ServeConfig.again
-  int store_socket = -1;                           // the agent's number of ServeConfig.store_fd
+  int store_socket = -1;                           // ServeConfig.store_fd, in the agent
   std::optional<rendezvous::EtcdSeatConfig> etcd;  // as ServeConfig.etcd
 };
 
-// Where a service listens; 0 = at none.
+// The ports of a service; 0 = none.
 struct ServicePorts {
-  int service = 0;  // 0 also for unix sockets
+  int service = 0;  // 0 for unix sockets
   int status_page = 0;
 };
 
-// One process of the embedded rendezvous service: a child of the agent. It waits without cost until
-// it is told to serve, and lives as long as its agent, whose end closes the pipe that it watches.
-// Threads: Fork() before any thread; the rest on the loop.
+// One process of the embedded rendezvous service: a child of the agent. The process waits for
+// Serve() without using the CPU, and ends with its agent, because it watches a pipe that the
+// agent's end closes. Threads: Fork() before any thread; the rest on the loop.
 //
-// Why forked early: whether this agent hosts is known only after a name was resolved, which may
-// block for seconds, and by then the agent has threads and gRPC, beside which only exec(2) is safe.
-// A fork that waits on a pipe costs nothing if it isn't needed; an exec(2) at that point would load
-// the program once more before each job's first start.
+// Why forked early: whether this agent hosts the service is known only after a name was resolved,
+// which may block for seconds. By then the agent has threads and gRPC, and in such a process only
+// exec(2) is safe after a fork. A fork that waits on a pipe costs nothing if it isn't needed; an
+// exec(2) at that point would load the program once more before each job's first start.
 class ServiceProcess {
  public:
   // `close_in_child`: descriptors of the agent that the child must not hold.
   // The child never returns from here. Errors: of fork(2), pipe2(2).
   static absl::StatusOr<std::unique_ptr<ServiceProcess>> Fork(
       const std::vector<int>& close_in_child);
-  // The same for a process that has threads: executes this program anew. A binary that was replaced
-  // in between is still the old one. `store_socket`: the child gets it, for
-  // ServiceSettings.store_socket; -1 = none.
-  // Errors: of posix_spawn(3), pipe2(2).
+  // The same from a process that has threads: executes this program again, by /proc/self/exe, so
+  // that a binary that was replaced meanwhile isn't used. `store_socket`: inherited by the child,
+  // for ServiceSettings.store_socket; -1 = none. Errors: of posix_spawn(3), pipe2(2).
   static absl::StatusOr<std::unique_ptr<ServiceProcess>> Spawn(int store_socket = -1);
   ~ServiceProcess();
   ServiceProcess(const ServiceProcess&) = delete;
   ServiceProcess& operator=(const ServiceProcess&) = delete;
 
-  // How it ended.
+  // How the process ended.
   struct End {
     std::string how;        // "exited with status 0", "was killed by SIGKILL"
-    bool orderly = false;   // it had nothing left to do
-    bool replaced = false;  // another service has the job
-    // Why no other process may go on from what it has kept; "" = one may.
+    bool orderly = false;   // the service had nothing left to do
+    bool replaced = false;  // another service has taken over the job
+    // Why no other process may resume from its state; "" = one may.
     std::string stale;
   };
-  // Tells it to serve. `on_ready`: its ports, or why it doesn't serve (ALREADY_EXISTS — another one
-  // may have the address or the journal); after an error nothing else
-  // comes. `on_end`: after it served. Both may destroy this.
+  // Makes the process serve. `on_ready`: its ports, or why it doesn't serve (ALREADY_EXISTS —
+  // another service may have the address or the journal); after an error no other callback follows.
+  // `on_end`: the process ended after it had served. The two may destroy this.
   void Serve(EventLoop* loop, const ServiceSettings& settings,
              std::function<void(absl::StatusOr<ServicePorts> ports)> on_ready,
              std::function<void(End end)> on_end);
 
-  // Has it end in order; on_end follows.
+  // Makes the service end in order; on_end follows.
   void Stop() { to_child_.Reset(); }
 
   pid_t pid() const { return pid_; }
@@ -105,15 +104,15 @@ class ServiceProcess {
   Fd pidfd_;       // invalid where pidfds are refused
   bool spawned_ = false;
   bool exited_ = false;
-  std::string text_;  // that has come, and is no whole line yet
+  std::string text_;  // read, but without a line end so far
   std::string stale_;
-  std::function<void(absl::StatusOr<ServicePorts>)> on_ready_;  // null when it was called
+  std::function<void(absl::StatusOr<ServicePorts>)> on_ready_;  // null after the call
   std::function<void(End)> on_end_;
   std::unique_ptr<FdWatch> ready_watch_;
   std::unique_ptr<FdWatch> exit_watch_;
 };
 
-// The body of kServiceCommand: settings come on stdin, whose end is ours; the answer goes to
+// The body of kServiceCommand: reads settings from stdin, and ends at its end of file; answers on
 // stdout.
 [[noreturn]] void RunServiceCommand();
 

@@ -33,7 +33,7 @@ std::string PythonJson(const Json& value) {
   return DumpScalar(value);
 }
 
-// What torchrun has of a worker's error file, or in its place.
+// The error field as in torchrun: from the worker's error file, or torchrun's placeholder.
 std::string RawError(const WorkerEnd& end) {
   if (end.message.empty() && end.traceback.empty()) {
     return PythonJson(
@@ -46,7 +46,7 @@ std::string RawError(const WorkerEnd& end) {
 
 }  // namespace
 
-// Whom an event is about: the agent, or one of its workers.
+// The subject of an event: the agent, or one of its workers.
 struct ElasticEvents::Subject {
   std::optional<uint32_t> local_rank;
   const WorkerEnd* failure = nullptr;
@@ -63,7 +63,7 @@ ElasticEvents::ElasticEvents(const LaunchPlan* plan, std::string hostname, Insta
       write_(std::move(write)) {}
 
 void ElasticEvents::OnAssignment(Instant now, const rendezvous::Assignment& assignment) {
-  // As in torchrun, whose agent knows its new rank only afterwards.
+  // Without the new rank, as in torchrun: its agent knows the rank only after this event.
   Write("RENDEZVOUS", {.duration_ms = absl::ToDoubleMilliseconds(now - rendezvous_began_)});
   Write("ASSIGN_WORKER_RANKS", {.duration_ms = 0.0});
   assignment_ = assignment;
@@ -91,7 +91,7 @@ void ElasticEvents::OnExit(Instant now, bool failed) {
     if (end.has_value() && !end->ok()) {
       Write("FAILED", {.local_rank = local_rank, .failure = &*end, .raw_error = RawError(*end)});
     } else {
-      // One that ended well beside one that failed was not let finish the job.
+      // A worker that ended well while another one failed counts as terminated.
       Write(all_ok ? "SUCCEEDED" : "TERMINATED", {.local_rank = local_rank});
     }
   }

@@ -14,9 +14,9 @@
 
 namespace ddprun::launcher {
 
-// torchrun's events (--event_log_handler console): one JSON object a line, in torchrun's shape and
-// spelling, of the states RENDEZVOUS, ASSIGN_WORKER_RANKS, START, SUCCEEDED, FAILED and TERMINATED.
-// Times are durations; "timestamp" is 0, as there. Threads: one at a time.
+// torchrun's events (--event_log_handler console): one JSON object a line, in torchrun's form, for
+// the states RENDEZVOUS, ASSIGN_WORKER_RANKS, START, SUCCEEDED, FAILED and TERMINATED. Times are
+// durations; "timestamp" is 0, as in torchrun. Threads: one at a time.
 // Source: torch.distributed.elastic.events.api.Event.
 class ElasticEvents {
  public:
@@ -29,8 +29,9 @@ class ElasticEvents {
   void OnEnded(const WorkerEnd& end);
   // No process of the generation is left; the next rendezvous begins.
   void OnEmpty(Instant now) { rendezvous_began_ = now; }
-  // The agent ends: how each worker of the last generation ended, then the agent. `failed`: it was
-  // ended by a signal or by the loss of its service or keeper, not by a verdict.
+  // The agent ends: writes how each worker of the last generation ended, then how the agent did.
+  // `failed`: the agent was ended by a signal or by the loss of its service or keeper, not by a
+  // verdict.
   void OnExit(Instant now, bool failed);
 
  private:

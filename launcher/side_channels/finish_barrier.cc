@@ -66,7 +66,8 @@ void FinishBarrier::Accept() {
     return Hold(peer.pid, std::move(connection));
   }
   if (errno == EAGAIN || errno == EINTR || errno == ECONNABORTED) return;
-  // Without descriptors nobody can be held, and nobody is: those in the queue see it closed.
+  // Out of descriptors: no further worker can be held. Closing the listener releases those in its
+  // queue.
   acceptable_.reset();
   listener_.Reset();
 }
@@ -75,8 +76,8 @@ void FinishBarrier::Hold(pid_t pid, Fd connection) {
   const auto found = std::find_if(workers_.begin(), workers_.end(),
                                   [pid](const auto& entry) { return entry.second.pid == pid; });
   if (found == workers_.end()) {
-    // Once all are known, it is a worker's child that came to the end of the script, too, and
-    // isn't held: its parent may wait for it.
+    // If all workers are known, this is a worker's child that has finished the script, too. The
+    // child is released, because its parent may wait for it.
     if (!AllAreStarted()) early_[pid] = std::move(connection);
     return;
   }

@@ -15,23 +15,23 @@
 
 namespace ddprun::launcher {
 
-// Where workers of --run_path wait at their end until all others of their node are there, as in
-// torchrun (queue_finished_reading_event in torch/distributed/elastic/multiprocessing/api.py): a
-// script that leaves its process group to the end of the process would otherwise break that of
-// those who are still at work.
+// A barrier at the end of workers of --run_path: each waits for all others of the node, as in
+// torchrun (queue_finished_reading_event in torch/distributed/elastic/multiprocessing/api.py).
+// Without it, a script that doesn't destroy its process group before it exits would break the group
+// of workers that still compute.
 //
-// A unix socket: who has finished connects and reads until the end of the stream, which comes when
-// each worker has finished or is gone, when the agent dies, and when nothing better can be done.
+// A worker that has finished connects to a unix socket and reads until end of file. That comes when
+// each worker has finished or is gone, when the agent dies, and after an error.
 // Threads: the loop's.
 class FinishBarrier {
  public:
-  // `finished`: the worker has nothing left to do but to wait for others.
+  // `finished`: called when a worker only waits for others.
   // Errors: of socket(2), bind(2) and listen(2), with the path.
   static absl::StatusOr<std::unique_ptr<FinishBarrier>> Create(
       EventLoop* loop, const std::string& path, std::function<void(uint32_t local_rank)> finished);
   ~FinishBarrier();
 
-  // Before `count` workers are spawned; nobody is left of those before.
+  // To be called before `count` workers are spawned, when no earlier worker is left.
   void Begin(uint32_t count);
   void OnStarted(uint32_t local_rank, pid_t pid);
   void OnEnded(uint32_t local_rank);
@@ -40,7 +40,7 @@ class FinishBarrier {
   struct Worker {
     pid_t pid = 0;  // 0 = not started
     bool done = false;
-    Fd waits;  // valid: it has finished, and is held
+    Fd waits;  // valid = the worker has finished and waits
   };
 
   FinishBarrier(EventLoop* loop, Fd listener, std::function<void(uint32_t local_rank)> finished);
@@ -52,7 +52,7 @@ class FinishBarrier {
   Fd listener_;
   std::function<void(uint32_t local_rank)> finished_;
   std::map<uint32_t, Worker> workers_;  // by local rank
-  std::map<pid_t, Fd> early_;           // who connected before all workers were told as started
+  std::map<pid_t, Fd> early_;           // connections that came before all OnStarted() calls
   std::unique_ptr<FdWatch> acceptable_;
 };
 

@@ -92,8 +92,8 @@ void HealthServer::Read(std::list<Client>::iterator client) {
     clients_.erase(client);
     return;
   }
-  // What comes after the answer is read all the same: closing before would reset the connection,
-  // and the client might lose the answer. Its patience bounds that.
+  // Bytes after the answer are still read: closing with unread bytes would reset the connection,
+  // and the client might lose the answer. The client's time limit bounds this.
   if (client->answered) return;
   client->received.append(bytes, static_cast<size_t>(n));
   const std::optional<std::string> answer = AnswerHealthRequest(client->received, body_());

@@ -13,15 +13,15 @@
 
 namespace ddprun::launcher {
 
-// GET /healthz for whoever watches over this agent (TORCHELASTIC_HEALTH_CHECK_PORT): answered on
-// the agent's own loop, so an answer says that the loop turns. On all interfaces, because probes
-// come from outside the container.
+// Serves GET /healthz for monitors of this agent (TORCHELASTIC_HEALTH_CHECK_PORT). Requests are
+// answered on the agent's own loop, so an answer proves that the loop runs. Listens on all
+// interfaces, because probes come from outside the container.
 //
-// Clients are bounded: 64 at a time (a further one takes the oldest one's place), 5 s and 8 KiB
-// each. Threads: the loop's.
+// Clients are bounded: 64 at a time (a further one replaces the oldest), 5 s and 8 KiB each.
+// Threads: the loop's.
 class HealthServer {
  public:
-  // `body`: the JSON text of an answer, asked for each one.
+  // `body`: returns the JSON text of an answer; called for each one.
   // Errors: of socket(2), bind(2) and listen(2), with the port.
   static absl::StatusOr<std::unique_ptr<HealthServer>> Create(EventLoop* loop, uint16_t port,
                                                               std::function<std::string()> body);

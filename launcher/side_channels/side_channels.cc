@@ -116,7 +116,7 @@ void SideChannels::OnEnded(WorkerEnd* end) {
   if (watchdog_ != nullptr) watchdog_->Forget(end->local_rank);
   if (finish_ != nullptr) finish_->OnEnded(end->local_rank);
   if (const auto expired = expired_.extract(end->local_rank); !expired.empty()) {
-    if (end->ok()) end->exit_code = 1;  // a worker that was told to go has not done its work
+    if (end->ok()) end->exit_code = 1;  // a worker that its timer ended hasn't done its work
     if (end->message.empty()) end->message = expired.mapped();
   }
   if (events_ != nullptr) events_->OnEnded(*end);

@@ -24,18 +24,17 @@
 
 namespace ddprun::launcher {
 
-// What torchrun offers beside its main work, each off until it is asked for: the watchdog
+// torchrun's optional services, each off by default: the watchdog
 // (TORCHELASTIC_ENABLE_FILE_TIMER=1), health checks (TORCHELASTIC_HEALTH_CHECK_PORT), events on the
-// console (--event_log_handler console), and an end that workers take together (--run_path). They
-// look on; only the watchdog acts.
-// Threads: the loop's.
+// console (--event_log_handler console), and the barrier at the workers' end (--run_path). Only the
+// watchdog acts on workers. Threads: the loop's.
 class SideChannels {
  public:
   struct Hooks {
     std::function<void(uint64_t generation, pid_t pid, int signal)> signal_worker;
-    std::function<std::string()> state;                   // one word, of the agent
-    std::function<void(const std::string& text)> record;  // a watchdog's act, for the event log
-    // A worker of --run_path has nothing left to do but to wait for the others.
+    std::function<std::string()> state;                   // the agent's state, one word
+    std::function<void(const std::string& text)> record;  // an action of the watchdog, for the log
+    // A worker of --run_path has finished, and waits for the others.
     std::function<void(uint32_t local_rank)> finished;
   };
   struct Paths {
@@ -43,26 +42,26 @@ class SideChannels {
     std::string finish_barrier;
   };
 
-  // Errors: of the watchdog, and of the barrier at the workers' end. A health port that can't be
-  // had is told, and the run goes on.
+  // Errors: those of the watchdog, and of the barrier at the workers' end. If the health port is
+  // taken, a warning is printed, and the run goes on.
   static absl::StatusOr<std::unique_ptr<SideChannels>> Create(
       EventLoop* loop, const LaunchPlan* plan, const std::string& hostname, Paths paths,
       const EnvironmentLookup& environment, Hooks hooks);
 
-  // The FIFO for workers; "" = there is no watchdog.
+  // The workers' FIFO; "" = there is no watchdog.
   std::string timer_file() const { return watchdog_ == nullptr ? "" : watchdog_->path(); }
-  // Where workers wait for each other at their end; "" = they don't.
+  // The socket of the barrier at the workers' end; "" = no barrier.
   std::string finish_barrier() const { return finish_ == nullptr ? "" : paths_.finish_barrier; }
-  // Where /healthz is; 0 = nowhere.
+  // The port of /healthz; 0 = none.
   uint16_t health_port() const { return health_ == nullptr ? 0 : health_->port(); }
 
   void OnAssignment(const rendezvous::Assignment& assignment);
   void OnStarted(uint32_t local_rank, pid_t pid);
-  // May turn the end into a failure: of a worker whose timer expired.
+  // Turns the end of a worker whose timer expired into a failure.
   void OnEnded(WorkerEnd* end);
   // Workers of these local ranks still run, and wait for the next generation.
   void OnEmpty(const std::set<uint32_t>& kept);
-  // Of those that run.
+  // The pids of workers that run.
   std::set<pid_t> PidsOf(const std::set<uint32_t>& local_ranks) const;
   void OnExit(bool failed);
 

@@ -21,14 +21,13 @@ namespace ddprun::launcher {
 // torchrun's file timer (TORCHELASTIC_ENABLE_FILE_TIMER=1): a FIFO over which worker processes set
 // and release timers; a worker whose timer expires gets the timer's signal, and nothing else does.
 //
-// A deadline comes as wall-clock time, because that is what workers write; it is turned into one of
-// the loop's clock when it is read, so a clock that is set afterwards changes nothing. Threads: the
-// loop's.
+// Workers write deadlines in wall-clock time. The watchdog converts a deadline to the loop's clock
+// when it reads it, so setting the wall clock later changes nothing. Threads: the loop's.
 class Watchdog {
  public:
   struct Callbacks {
-    // The local rank of the worker that the process is or descends from; nullopt = it is a
-    // stranger, whose request is ignored with a warning.
+    // The local rank of the worker that the process is or descends from; nullopt = another process.
+    // Its request is ignored with a warning.
     std::function<std::optional<uint32_t>(pid_t pid)> worker_of;
     std::function<void(const TimerTable::Expired&)> on_expired;
   };

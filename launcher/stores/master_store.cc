@@ -14,7 +14,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Longer than a lost packet takes to be sent again, and still soon for who watches the start.
+// Longer than the retransmission of a lost packet takes, but short for a person that waits.
 constexpr absl::Duration kReachBound = absl::Milliseconds(1500);
 
 }  // namespace
@@ -25,9 +25,9 @@ std::vector<uint16_t> GivenPorts(const LaunchPlan& plan) {
   return {plan.endpoint.port, plan.master_port.value_or(plan.endpoint.port), plan.service_port};
 }
 
-// Where the agent serves the store it listens from the start, so that the port is nobody else's. Of
-// a port that the user gave and that several agents of one machine may name, only the one that is
-// sure of rank 0 does so; others listen when they get it.
+// If the agent serves the store, it listens from the start, so that no other process gets the port.
+// If several agents of one machine have the same port from the user, only the one that surely gets
+// rank 0 listens at once; another one listens when it gets rank 0.
 absl::Status MasterStore::TakePort() {
   if (plan_->endpoint.has_store) {
     DDPRUN_ASSIGN_OR_RETURN(FdPair pair, MakeMessagePair());
@@ -64,9 +64,9 @@ absl::Status MasterStore::Begin(EventLoop* loop, const rendezvous::Assignment& a
   return absl::OkStatus();
 }
 
-// The store listens on all addresses, so it is there by whatever name workers were given for this
-// machine; scripts put others in its place. Who is answered follows from the address that workers
-// were given: if that is a loopback one in a job of one node, nobody else has business here.
+// The store listens on all addresses, because scripts may replace the name that workers were given
+// for this machine by another one. If that name is a loopback address in a job of one node, only
+// clients of this machine are answered.
 absl::Status MasterStore::Serve(EventLoop* loop, const rendezvous::Assignment& assignment) {
   if (!port_.socket.valid() || assignment.master_port != port_.port) {
     return absl::UnavailableError(absl::StrCat(

@@ -24,32 +24,30 @@ class MasterStore {
   // Without a port. `plan` outlives it.
   explicit MasterStore(const LaunchPlan* plan) : plan_(plan) {}
 
-  // Reserves a port: the one that the user gave, else any, another one than what is held. Where the
-  // store is at the endpoint, the service has the port, and passes the store's connections on.
-  // Errors: UNAVAILABLE with the port and errno; what was held stays.
+  // Reserves a port: the user's, else any other than the current one. If the store is at the
+  // endpoint, the service has the port, and passes the store's connections on. Errors: UNAVAILABLE
+  // with the port and errno; the current port stays.
   absl::Status TakePort();
-  // The same for the generation after the last one; keeps a port that the user gave. An error is
-  // logged.
+  // Reserves a port for the next generation; keeps a port that the user gave. Logs an error.
   void RenewPort();
-  // 0 = none could be had.
+  // The reserved port; 0 = none.
   uint16_t port() const { return port_.port; }
-  // The port's socket, for processes that must not keep it; -1 = none.
+  // The port's socket, which child processes must not keep; -1 = none.
   int socket() const { return port_.socket.get(); }
-  // Where the service sends the store's connections to (rendezvous/server/connection_sender.h);
-  // -1 = the agent listens by itself.
+  // The socket over which the service sends the store's connections
+  // (rendezvous/server/connection_sender.h); -1 = the agent listens by itself.
   int service_socket() const { return to_store_.get(); }
 
   // A generation begins: ends the store of the last one, and serves an empty one if rank 0 is on
-  // this node and the plan has the agent serve it. Then connects to it at the address and port that
-  // workers get, as a worker would, and prints a warning if that fails.
-  // `on_ready`: workers may start. Called once, at the latest 1.5 s from now, unless this object or
-  // the generation ends before; at once where nothing is to be tried first.
-  // Errors: UNAVAILABLE: the port isn't ours; on_ready isn't called.
+  // this node and the agent is to serve it. Then connects to the store at the workers' address and
+  // port, as a worker would, and prints a warning if that fails. `on_ready`: workers may start.
+  // Called once, within 1.5 s, unless this object or the generation ends before; at once if there
+  // is nothing to try. Errors: UNAVAILABLE — the port isn't ours; on_ready isn't called.
   absl::Status Begin(EventLoop* loop, const rendezvous::Assignment& assignment,
                      std::function<void()> on_ready);
   // The store of the current generation is gone.
   void End();
-  // Hears of the clients of stores that begin from now on (TcpStoreServer::Options).
+  // Called for each client of stores that begin from now on (TcpStoreServer::Options).
   void set_on_client(std::function<void(const StoreClient&)> on_client) {
     on_client_ = std::move(on_client);
   }
@@ -68,11 +66,11 @@ class MasterStore {
   std::function<void(const StoreClient&)> on_client_;
 };
 
-// Ports that the user gave, at which a process of the job is to listen: none of them may be taken
-// as any free one. Those of other machines do no harm.
+// Ports that the user gave for processes of the job, some of them perhaps on other machines. They
+// must not be chosen as a free port.
 std::vector<uint16_t> GivenPorts(const LaunchPlan& plan);
 
-// Whether this node has rank 0 for sure, before anybody has given out ranks.
+// Whether this node surely gets rank 0, before ranks are assigned.
 bool IsRankZero(const LaunchPlan& plan);
 
 }  // namespace ddprun::launcher

@@ -18,7 +18,7 @@ namespace {
 
 constexpr absl::Duration kDeadlineEarly = absl::Milliseconds(2);
 
-// What the other agent says is passed on; anything else is gRPC speaking for it.
+// Whether the status is the other agent's answer, which is passed on, and not an error of gRPC.
 bool IsAnswer(absl::StatusCode code) {
   static constexpr std::array kAnswers = {
       absl::StatusCode::kOk,

@@ -25,8 +25,8 @@ class Channel;
 
 namespace ddprun::launcher {
 
-// What an agent's call to another one brings the job's secret in, as gRPC's metadata: a request may
-// be large, and is forwarded as it is.
+// The gRPC metadata key with the job's secret in calls between agents. The secret isn't in the
+// request, because requests may be large and are forwarded unchanged.
 inline constexpr char kTokenMetadata[] = "ddprun-token-bin";
 
 // The store of a generation whose rank 0 is on another node: forwards calls to the agent there.
@@ -38,8 +38,8 @@ inline constexpr char kTokenMetadata[] = "ddprun-token-bin";
 // Threads: the loop's, the callback too.
 class PeerStore {
  public:
-  // The end of the forwarded call `id`; `reply` is there to be taken when the status is OK. Errors:
-  // what the other agent answered; UNAVAILABLE when it can't be reached or stays silent.
+  // The forwarded call `id` has ended; if the status is OK, `reply` may be moved from. Errors: the
+  // other agent's; UNAVAILABLE if that can't be reached or stays silent.
   using OnReply =
       std::function<void(uint64_t id, const absl::Status& status, agent::v1::StoreReply* reply)>;
 
@@ -57,7 +57,7 @@ class PeerStore {
   PeerStore& operator=(const PeerStore&) = delete;
 
   const std::string& address() const { return options_.address; }
-  // The last attempt to connect failed: a new one would wait for the back-off.
+  // Whether the last attempt to connect failed, so that a new one waits for gRPC's back-off.
   bool Failing() const;
 
   // Requires: `id` is not under way; `request` stays until the end of the call.

@@ -15,19 +15,17 @@
 
 namespace ddprun::launcher {
 
-// Tries once whether this node reaches the workers' store at the address that workers get, so that
-// a firewall or a wrong address is named while the workers still wait for their library's own
-// timeout (minutes).
+// Tries once to reach the workers' store at the workers' address, so that a firewall or a wrong
+// address is reported while the workers still wait for their library's own timeout (minutes).
 //
-// Threads: the loop's. It may be destroyed at any time, also from its callback.
+// Threads: the loop's. May be destroyed at any time, even from its callback.
 class StoreProbe {
  public:
-  // What has to be reached: a server, or one that answers a request of TCPStore's protocol.
+  // How far to go: to a connection, or to the answer to a request of TCPStore's protocol.
   enum class Until { kConnected, kAnswered };
 
-  // Connects to host:port and hangs up. `on_done` comes once, with what failed: the resolver's,
-  // connect(2)'s or recv(2)'s error, or nothing within `bound` (also from the resolver); "" = the
-  // store was reached.
+  // Connects to host:port and hangs up. `on_done` is called once, with the error of the resolver,
+  // connect(2) or recv(2), or with a time-out after `bound`; "" = the store was reached.
   StoreProbe(EventLoop* loop, const std::string& host, uint16_t port, absl::Duration bound,
              Until until, std::function<void(std::string why)> on_done);
   ~StoreProbe();
@@ -52,7 +50,7 @@ class StoreProbe {
   std::function<void(std::string)> on_done_;
   Timer timer_;
   Resolution* resolution_ = nullptr;  // in flight; owned by libuv
-  std::vector<Address> addresses_;    // those to try yet, the next one last
+  std::vector<Address> addresses_;    // still to be tried, the next one last
   Fd socket_;
   std::unique_ptr<FdWatch> watch_;
 };

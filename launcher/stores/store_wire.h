@@ -14,15 +14,15 @@ namespace ddprun::launcher {
 // One message of agent/v1: the largest value, and room for its key or for many keys to wait for.
 inline constexpr size_t kAgentMessageBytesMax = StoreBounds{}.value_bytes + (8U << 20);
 
-// Between proto agent/v1 and the store's plain types. Keys, sizes and numbers are the store's to
-// check. Threads: any.
-// Errors: INVALID_ARGUMENT — there is no operation, or one that this release does not know.
+// Conversion between proto agent/v1 and the store's plain types. The store checks keys, sizes and
+// numbers. Threads: any.
+// Errors: INVALID_ARGUMENT — no operation, or one that this release doesn't know.
 absl::StatusOr<StoreOperation> FromProto(const agent::v1::StoreRequest& request);
 agent::v1::StoreReply ToProto(const StoreResult& result);
 
 // The operation's name for messages: "set"; "unknown" when FromProto() refuses it.
 std::string OperationName(const agent::v1::StoreRequest& request);
-// How long the operation may wait for keys; zero for those that never do.
+// How long the operation may wait for keys; zero for operations that never wait.
 absl::Duration TimeoutOf(const agent::v1::StoreRequest& request);
 
 }  // namespace ddprun::launcher

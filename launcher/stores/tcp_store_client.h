@@ -12,28 +12,27 @@
 
 namespace ddprun::launcher {
 
-// A worker's side of the store at MASTER_ADDR:MASTER_PORT, in torch's TCPStore protocol as of 2.2:
-// for workers of our own (`ddprun env --nnodes`, `ddprun test`). Blocks, at most until its
+// A client of the store at MASTER_ADDR:MASTER_PORT, in torch's TCPStore protocol as of 2.2, for
+// workers of our own (`ddprun env --nnodes`, `ddprun test`). Calls block, at most until the
 // deadline. Threads: one at a time. Source: torch/csrc/distributed/c10d/TCPStore.cpp.
 class TcpStoreClient {
  public:
-  // Errors: NOT_FOUND with the resolver's text; UNAVAILABLE — nobody answers there;
-  // DEADLINE_EXCEEDED.
+  // Errors: NOT_FOUND with the resolver's text; UNAVAILABLE — no server; DEADLINE_EXCEEDED.
   static absl::StatusOr<TcpStoreClient> Connect(const std::string& host, uint16_t port,
                                                 Instant deadline);
 
-  // What a client says first in the protocol of torch 2.2 and later, for callers with a socket of
+  // A client's first bytes in the protocol of torch 2.2 and later, for callers with a socket of
   // their own: VALIDATE and PING. The answer is `nonce`, 4 bytes. torch's own clients send their
-  // process id, so 0 is nobody's.
+  // pid, so no worker sends 0.
   static std::string Greeting(uint32_t nonce);
 
-  // Of what follows. After an error the connection is of no use any more.
+  // The deadline of later calls. After an error the connection can't be used any more.
   void set_deadline(Instant deadline) { deadline_ = deadline; }
 
-  // Errors of both: UNAVAILABLE — the connection broke; DEADLINE_EXCEEDED; INTERNAL — no store's
-  // answer.
+  // Errors of both: UNAVAILABLE — the connection broke; DEADLINE_EXCEEDED; INTERNAL — an answer
+  // that a store doesn't give.
   absl::Status Set(absl::string_view key, absl::string_view value);
-  // Waits until somebody has set it. At most 1 MiB.
+  // Waits until the key is set. At most 1 MiB.
   absl::StatusOr<std::string> WaitAndGet(absl::string_view key);
 
  private:

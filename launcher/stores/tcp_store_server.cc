@@ -22,14 +22,14 @@
 namespace ddprun::launcher {
 namespace {
 
-// What one event may take, so that a busy client holds up the agent's other duties for less than a
+// The most work of one event, so that a busy client delays the agent's other events by less than a
 // millisecond.
 constexpr size_t kReadBytes = 64U << 10;
 constexpr int kAcceptsPerEvent = 64;
 // A port scanner must not fill the log.
 constexpr uint32_t kNotesMax = 16;
 
-// As accept(2), of a connection that the service has accepted.
+// Like accept(2), for a connection that the service has accepted and passes on.
 Fd AcceptPassed(int socket, sockaddr_storage* peer) {
   std::string bytes(1, '\0');
   Packet packet = ReceivePacket(socket, &bytes);
@@ -148,7 +148,7 @@ void TcpStoreServer::OnReady(TcpConnectionId id) {
   Connection& connection = connections_.at(id);
   if (!connection.unsent.empty()) {
     if (!Flush(&connection)) return Close(id);
-    if (!connection.unsent.empty()) return;  // nothing is read from who doesn't read
+    if (!connection.unsent.empty()) return;  // don't read from a client that doesn't read
     connection.watch->WatchFor(/*readable=*/true, /*writable=*/false);
   }
   const ssize_t got = recv(connection.socket.get(), buffer_.data(), buffer_.size(), 0);

@@ -23,34 +23,34 @@ namespace ddprun::launcher {
 // One connection of a program to the store.
 struct StoreClient {
   bool of_this_machine = false;
-  std::string host;             // its address's bytes
-  std::optional<uint32_t> pid;  // as it says; nullopt = it doesn't
+  std::string host;             // the bytes of its address
+  std::optional<uint32_t> pid;  // as the client claims; nullopt = no claim
 };
 
 // The store of one generation's Python workers, at MASTER_ADDR:MASTER_PORT: answers clients of
-// torch's TCPStore over TCP on the agent's loop (docs/PROTOCOL.md, W9). What a client does costs
-// its own connection at most, with a line in the log. Connections that ask nothing are strangers,
-// and bounded as the service's (R9): they keep no worker out, and leave the agent its descriptors.
-// Threads: the loop's.
+// torch's TCPStore over TCP on the agent's loop (docs/PROTOCOL.md, W9). An invalid request ends
+// only its own connection, with a line in the log. Connections without a request are
+// unauthenticated and bounded as the service's (R9), so that they neither keep workers out nor use
+// up the agent's descriptors. Threads: the loop's.
 class TcpStoreServer {
  public:
   struct Options {
     TcpStoreBounds bounds;
-    std::optional<rendezvous::DoorBounds> door;  // nullopt = what the process's descriptors allow
-    // Connections of other machines are closed at once. Those of this one come from a loopback
-    // address, or from the very address that they go to.
+    std::optional<rendezvous::DoorBounds> door;  // nullopt = derived from the descriptor limit
+    // Connections of other machines are closed at once. Connections of this machine come from a
+    // loopback address, or from the address that they connect to.
     bool this_machine_only = false;
-    // Hears of each connection once, with its first request.
+    // Called once for each connection, at its first request.
     std::function<void(const StoreClient&)> on_client;
-    // The listener is a unix socket, on which the service passes connections on that it has
-    // accepted (rendezvous/server/connection_sender.h).
+    // The listener is a unix socket over which the service passes accepted connections
+    // (rendezvous/server/connection_sender.h).
     bool listener_passes_on = false;
   };
 
-  // Serves an empty store on `listener`, a bound TCP socket or as options.listener_passes_on says,
-  // which may be a duplicate of one that the caller keeps. Connections that were made and given up
-  // before are dropped: they are of workers that have ended. Errors: UNAVAILABLE: another process
-  // listens on the port. Requires: `loop` outlives the server.
+  // Serves an empty store on `listener`, a bound TCP socket or the unix socket of
+  // listener_passes_on; it may be a duplicate of one that the caller keeps. Connections that wait
+  // there already are dropped, because they are of workers that have ended. Errors: UNAVAILABLE —
+  // another process listens on the port. Requires: `loop` outlives the server.
   static absl::StatusOr<std::unique_ptr<TcpStoreServer>> Start(EventLoop* loop, Fd listener,
                                                                const Options& options);
   // Closes all connections; the values are gone.
@@ -83,7 +83,7 @@ class TcpStoreServer {
   void OnReady(TcpConnectionId id);
   void NotifyClient(TcpConnectionId id);
   void Apply(std::vector<TcpStoreEffect> effects);
-  // Sends what the socket takes. False: the connection is broken.
+  // Sends as much as the socket accepts. Returns false if the connection is broken.
   bool Flush(Connection* connection);
   void Close(TcpConnectionId id);
   void OutOfDescriptors(int error);
@@ -95,7 +95,7 @@ class TcpStoreServer {
   const bool this_machine_only_;
   const bool listener_passes_on_;
   TcpStore store_;
-  rendezvous::Doorkeeper keeper_;  // who has asked nothing; its ids are the connections'
+  rendezvous::Doorkeeper keeper_;  // limits connections without a request; same ids
   std::unique_ptr<FdWatch> accept_watch_;
   Timer accept_again_;
   std::function<void(const StoreClient&)> on_client_;

@@ -22,7 +22,7 @@ def _roots():
              if name in ("stdlib", "platstdlib", "purelib", "platlib")}
     roots.update(os.path.realpath(path) for path in site.getsitepackages())
     roots.add(os.path.realpath(site.getusersitepackages()))
-    # Those that a .pth file or PYTHONPATH names: environments on top of others, a cluster's modules.
+    # Folders that a .pth file or PYTHONPATH names: environments on top of others, a cluster's modules.
     roots.update(os.path.realpath(path) for path in sys.path if os.path.basename(path) in ("site-packages", "dist-packages"))
     return sorted(root for root in roots if os.path.isdir(root))
 

@@ -1,4 +1,4 @@
-"""A worker that tells what it needs: in front of bootstrap.py, which imports what this uses."""
+"""Records what a worker imports. Placed in front of bootstrap.py, which imports the modules used here."""
 
 
 class _Diary:
@@ -52,7 +52,7 @@ class _Diary:
         def on_step(*_):
             self.on_step()
 
-        # What torch.compile makes of an optimizer's step calls it as it is: it could not look at our module, which is gone.
+        # torch.compile must call the hook uncompiled: Dynamo looks up a function's module by name, and ours is gone.
         on_step._torchdynamo_disable = True
 
         def exec_module(module):

@@ -15,7 +15,7 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr char kPressureFile[] = "/proc/pressure/memory";
-// Somebody stood still for 200 ms of 2 s; who isn't root must name a multiple of 2 s.
+// Some process stalled for 200 ms of 2 s. Without root a window must be a multiple of 2 s.
 constexpr char kTrigger[] = "some 200000 2000000";
 
 }  // namespace
@@ -51,7 +51,7 @@ absl::StatusOr<std::unique_ptr<PressureWatch>> PressureWatch::Create(
 
 void PressureWatch::OnReady() {
   epoll_event event{};
-  epoll_wait(epoll_.get(), &event, 1, 0);  // to take it
+  epoll_wait(epoll_.get(), &event, 1, 0);  // consumes the event
   if (MemoryIsShort()) on_pressure_();
 }
 

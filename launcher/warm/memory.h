@@ -12,19 +12,21 @@
 
 namespace ddprun::launcher {
 
-// Of what we may have (OwnMemory) less than this part is left: it belongs to the training.
+// Memory is short when less than one part in kFreePartMin is free; the rest belongs to the
+// training.
 inline constexpr uint64_t kFreePartMin = 4;
 bool IsShort(const Memory& memory);
-// Of OwnMemory; false where it isn't told.
+// IsShort(OwnMemory()); false if that isn't known.
 bool MemoryIsShort();
 
-// Tells when processes of this machine stand still for lack of memory, a tenth of the time, and
-// ours is short: where it isn't, they are others', at a limit of their own cgroup. The kernel wakes
-// us; nothing is looked at meanwhile. Source: Documentation/accounting/psi.rst.
+// Calls back when processes of this machine stall for lack of memory for a tenth of the time, and
+// our own memory is short. If ours isn't, the stalled processes are at a limit of another cgroup.
+// The kernel wakes us (PSI trigger), so nothing is polled. Source:
+// Documentation/accounting/psi.rst.
 // Threads: the loop's.
 class PressureWatch {
  public:
-  // Errors: where the kernel tells nobody (before Linux 5.2, psi=0), or not us.
+  // Errors: the kernel has no PSI (before Linux 5.2, psi=0), or refuses us a trigger.
   static absl::StatusOr<std::unique_ptr<PressureWatch>> Create(EventLoop* loop,
                                                                std::function<void()> on_pressure);
 
@@ -33,7 +35,7 @@ class PressureWatch {
   void OnReady();
 
   Fd trigger_;
-  Fd epoll_;  // readable when the trigger says so, which FdWatch can't ask of it (EPOLLPRI)
+  Fd epoll_;  // readable on the trigger's EPOLLPRI, which FdWatch can't wait for
   std::function<void()> on_pressure_;
   std::unique_ptr<FdWatch> watch_;
 };

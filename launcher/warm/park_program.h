@@ -11,19 +11,19 @@
 
 namespace ddprun::launcher {
 
-// A program with the C++ runtime parks by itself (worker/env/parked_program.h). What follows is of
-// the program that a plan's workers are started with.
+// A program with the C++ runtime becomes a fork server by itself (worker/env/parked_program.h).
+// These functions are about the program that a plan's workers run.
 
-// Its file, as exec(2) would find it; "" = there is none.
+// The program's file, as exec(2) would find it; "" = there is none.
 std::string ProgramFile(const LaunchPlan& plan, const EnvironmentLookup& environment);
 
-// Which version of the file it is; "" = it can't be told. The same on all nodes that share it.
+// The version of the file, equal on all nodes that share the file; "" = not known.
 std::string ProgramSignature(const std::string& file);
 
-// Whether the process runs this very file, and not what a script or a wrapper has executed.
+// Whether the process runs this very file, not a program that a script or a wrapper has executed.
 bool Runs(pid_t pid, const std::string& file);
 
-// What the keeper is asked for, to have it parked.
+// The keeper's request to start the program as a fork server.
 ParkRequest PrepareParkedProgram(const LaunchPlan& plan, const EnvironmentLookup& environment);
 
 }  // namespace ddprun::launcher

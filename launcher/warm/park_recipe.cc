@@ -13,7 +13,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// What a worker has more than the parked interpreter it came from must fit in here.
+// The room for variables that a worker has besides those of its fork server.
 constexpr size_t kRoomBytes = 16 << 10;
 
 }  // namespace

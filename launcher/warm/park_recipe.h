@@ -16,32 +16,33 @@
 
 namespace ddprun::launcher {
 
-// How an interpreter is parked for the workers of a job.
+// How an interpreter that the workers of a job are forked from is started.
 struct ParkRecipe {
   std::vector<std::string> argv;
   std::vector<std::string> environment;    // "NAME=value", over what it inherits; no PYTHONPATH
-  std::vector<std::string> varying;        // names that differ between workers: it has none of them
-  std::optional<std::string> python_path;  // PYTHONPATH of the workers; none: they have none
+  std::vector<std::string> varying;        // variables that differ between workers; left out
+  std::optional<std::string> python_path;  // PYTHONPATH of the workers; nullopt = unset
   std::vector<std::string> preload;
 };
-// `complete`: adds to the environment what this job's workers have besides; null = nothing.
+// `complete`: adds variables that this job's workers have besides; null = none.
 ParkRecipe MakeParkRecipe(
     const LaunchPlan& plan, const EnvironmentLookup& environment,
     const std::function<void(std::vector<std::string>* environment)>& complete = nullptr);
 
-// Writes what such an interpreter starts with besides, to `folder`/hook. Errors: of the files.
+// Writes the hook (sitecustomize) of such an interpreter to `folder`/hook. Errors: of the files.
 absl::Status WriteParkHook(const std::string& folder);
 
-// What the keeper is asked for; what is to be imported is written to `folder`/`list`. `idle`:
-// imports take only processor time that nobody wants. Errors: of the file.
+// The keeper's request to start the interpreter. Writes the list of imports to `folder`/`list`.
+// Params: idle: import at idle priority. Errors: of the file.
 absl::StatusOr<ParkRequest> PreparePark(const ParkRecipe& recipe, const Learned& learned,
                                         const std::string& folder, absl::string_view list,
                                         bool idle);
 
-// The last variable of a process that is parked: what its workers have besides takes its place.
+// The last variable of a fork server's environment. A forked worker overwrites it with variables of
+// its own.
 std::string RoomVariable();
 
-// What was kept of earlier jobs in this file; none = nothing that can be used.
+// What earlier jobs have kept in this file; nullopt = nothing usable.
 std::optional<Learned> ReadKeptFile(const std::string& path);
 
 }  // namespace ddprun::launcher

@@ -78,7 +78,7 @@ class _Parked:
     # -- whether what was imported is what would be imported now
 
     def imported_files(self):
-        """{path: version} of the modules; who looks for a mistake edits a package in place, too."""
+        """{path: version} of the modules, installed packages included: a developer may edit one in place."""
         paths = {getattr(module, "__file__", None) for module in list(sys.modules.values())}
         return {path: self.version(path) for path in paths if isinstance(path, str) and os.path.isabs(path)}
 
@@ -121,7 +121,7 @@ class _Parked:
         _signal.signal(_signal.SIGALRM, end)
         _signal.alarm(IDLE_SECONDS)
         os.sched_setscheduler(0, *idle)
-        try:  # whoever asks from now on gives us back our priority
+        try:  # a request from now on restores our priority (the keeper does)
             self.channel.recv(1, self.socket.MSG_PEEK | self.socket.MSG_DONTWAIT)
             end()
         except BlockingIOError:
@@ -215,7 +215,7 @@ class _Parked:
                 self.refuse([threads.get(task, self.importing)], "starts a thread")
 
     def watch_environment(self):
-        """Whoever reads at its import what differs between workers can't be imported before they are known."""
+        """A module that reads a varying variable at its import can't be imported before the workers are known."""
         parked = self
         self.plain = type(os.environ)
 
@@ -388,7 +388,7 @@ class _Parked:
             if tail == 0:
                 return
             kept = set(block[:tail].split(b"\0"))
-            # The tag first: it is by it that the keeper knows whose a process is.
+            # The tag first: the keeper assigns a process to its worker by the tag.
             news = [name + b"=" + value for name, value in wanted.items() if name + b"=" + value not in kept]
             news.sort(key=lambda variable: not variable.startswith(b"DDPRUN_WORKER_TAG="))
             text, room = b"", end - begin - tail

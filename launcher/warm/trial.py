@@ -83,7 +83,7 @@ class _Trial:
         return os.path.exists("/dev/nvidiactl") or os.path.exists("/dev/dxg")
 
     def watch_cuda(self, on_asked):
-        """Whoever asks CUDA at its import, and not NVML, can't be imported ahead: CUDA can't be used in a fork then."""
+        """A module that initializes CUDA (not NVML) at its import can't be imported ahead: CUDA fails in a fork then."""
         library = getattr(sys.modules.get("torch"), "_C", None)
         if library is None or self.asked_cuda is not None or not self.has_gpu():
             return

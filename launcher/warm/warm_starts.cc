@@ -27,17 +27,52 @@
 namespace ddprun::launcher {
 namespace {
 
-// A worker that was forked ended as one may that must not be: CUDA refuses to begin in a child of a
-// process that it has begun in; what a library has kept of a thread that is not in the child
-// crashes.
+// How warm starts work.
+//
+// Goal: a restarted worker skips the imports (2 s for torch from a local disk, minutes over a
+// network). No worker may behave otherwise for it, and unless the user has asked for warm starts,
+// none may start later.
+//
+// One idle worker per rank, the obvious way, fails: each holds memory of its own, and a second
+// failure soon after the first finds none ready. So one fork server a node imports once, and every
+// worker is a fork of it (for Kind::kProgram: the program itself, stopped before its main()).
+// Importing a fixed list fails, too: a module that reads RANK or asks CUDA at its import must not
+// be imported before the fork. So the list is learned from the first two workers, and the server's
+// own checks refuse modules (launcher/warm/parked.py, trial.py).
+//
+// This class connects three parties: WarmStarter (pure) decides, the keeper starts and asks the
+// fork server, and files carry what was learned: `folder_`/learned/N from worker N of this job,
+// WarmPlan::kept from and for other jobs and nodes. Example: 4 workers, imports of 2,000 ms:
+//
+//   t       event                      what happens
+//   0 s     Prepare, generation 1      4 cold starts; workers 0 and 1 get DDPRUN_WARM=learn
+//   9.0 s   learned/0 is renamed in    ReadLearned: learned/1 is missing, so nothing
+//   9.2 s   learned/1 is renamed in    merged: Keep writes the kept file; Park starts the server
+//   11.5 s  "ready 2000 500000"        2,000 ms, 500,000 KiB; kReady
+//   60 s    worker 3 fails             OnFirstEnd; OnEmpty when the node has no worker left
+//   60.1 s  Prepare, generation 2      each may wait 5 s for its fork (kForkPatience)
+//   60.3 s  the last OnStarted         4 warm, 0 cold; saved 2,000 - 200 = 1,800 ms: "warm_start"
+//
+// Invariants: a start never fails because of the server: the keeper falls back to exec(2) when the
+// patience is over. Only the first exit of a generation is evidence about forks, because the others
+// mostly follow from it. A program is never started ahead unless one of its workers has offered it,
+// and it is still the same file.
+//
+// The thresholds here: two learners, because two records show what differs between workers; a
+// quarter of the memory (kFreePartMin, chosen) stays free for the training unless --warm_memory
+// gives a limit. All patience is WarmStarter's.
+
+// Whether the way in which a forked worker ended may be due to the fork: CUDA refuses to start in
+// the child of a process that has used it, and a library crashes that relies on a thread which the
+// child doesn't have.
 bool MayBeOfTheFork(const WorkerExit& exit, absl::string_view why) {
-  // Not SIGABRT, with which NCCL's watchdog ends a worker whose peer is gone.
+  // Without SIGABRT: NCCL's watchdog ends a worker with it when a peer is gone.
   static constexpr std::array kCrashes = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
   return absl::c_linear_search(kCrashes, exit.signal) ||
          absl::StrContains(why, "in forked subprocess");
 }
 
-// What --warm_memory comes to; 0 = no bound.
+// --warm_memory in bytes; 0 = no bound.
 uint64_t BytesMax(const WarmPlan& plan) {
   if (plan.memory_bytes.has_value()) return std::max<uint64_t>(*plan.memory_bytes, 1);
   if (!plan.memory_percent.has_value()) return 0;
@@ -97,7 +132,7 @@ WarmStarts::WarmStarts(EventLoop* loop, const LaunchPlan* plan, KeeperClient* ke
       hold_(std::make_unique<Timer>(loop, [this] { OnHoldOver(); })) {}
 
 absl::Status WarmStarts::MakeFiles() {
-  if (!plan_->runs_python) return absl::OkStatus();  // it needs none
+  if (!plan_->runs_python) return absl::OkStatus();  // programs need no files
   DDPRUN_RETURN_IF_ERROR(WriteParkHook(folder_));
   DDPRUN_RETURN_IF_ERROR(MakeFolders(folder_ + "/learned"));
   written_ = Fd(inotify_init1(IN_CLOEXEC | IN_NONBLOCK));
@@ -109,18 +144,19 @@ absl::Status WarmStarts::MakeFiles() {
   return absl::OkStatus();
 }
 
-// Once something is parked, it goes first when memory gets short.
+// From the first fork server on: when memory gets short, the server is the first to go.
 void WarmStarts::WatchMemory() {
   if (std::exchange(watches_memory_, true)) return;
   absl::StatusOr<std::unique_ptr<PressureWatch>> pressure = PressureWatch::Create(loop_, [this] {
-    Do(starter_.OnShort("the kernel has to look for memory (/proc/pressure/memory)"));
+    Do(starter_.OnShort("the system is under memory pressure (/proc/pressure/memory)"));
   });
   if (pressure.ok()) {
     pressure_ = *std::move(pressure);
   } else {
-    Log(LogLevel::kInfo, absl::StrCat("what is kept ready to become workers stays when memory gets "
-                                      "short: ",
-                                      pressure.status().message()));
+    Log(LogLevel::kInfo,
+        absl::StrCat("memory pressure can't be watched, so the process that workers "
+                     "are forked from stays when memory gets short: ",
+                     pressure.status().message()));
   }
 }
 
@@ -128,14 +164,15 @@ void WarmStarts::Begin(const std::optional<std::string>& leased) {
   if (leased.has_value()) WatchMemory();
   std::optional<Learned> kept = ReadKept();
   wanted_ |= kept.has_value();
-  // A node without workers begins with it when it has waited for a while: LookAround().
+  // A node without workers uses the kept file later, in LookAround().
   if (plan_->warm.unasked) kept_version_ = Version();
   Do(leased.has_value() ? starter_.BeginReady(loop_->Now(), std::move(kept), *leased)
                         : starter_.Begin(loop_->Now(), std::move(kept),
                                          plan_->runs_python && !plan_->warm.preload.empty()));
 }
 
-// What jobs before this one have learned, or other nodes of this one.
+// What earlier jobs or other nodes of this job have learned; nullopt also if the file hasn't
+// changed since it was last read.
 std::optional<Learned> WarmStarts::ReadKept() {
   struct stat now {};
   if (stat(plan_->warm.kept.c_str(), &now) != 0) return std::nullopt;
@@ -143,7 +180,7 @@ std::optional<Learned> WarmStarts::ReadKept() {
   if (std::exchange(kept_version_, version) == version) return std::nullopt;
   std::optional<Learned> kept = ReadKeptFile(plan_->warm.kept);
   if (!plan_->runs_python && kept.has_value() && kept->signature != ProgramSignature(program_)) {
-    return std::nullopt;  // of another one
+    return std::nullopt;  // learned from another program
   }
   return kept;
 }
@@ -180,9 +217,12 @@ std::string WarmStarts::LearnedPath(uint32_t local_rank) const {
   return absl::StrCat(folder_, "/learned/", local_rank);
 }
 
-// Two of them tell what is the same for all.
+// How many workers write down their imports: what two of them have in common holds for all.
 uint32_t WarmStarts::learners() const { return std::min(plan_->worker_count, 2U); }
 
+// A learner finds the recorder (diary.py) as sitecustomize in `folder_`/hook, the first folder of
+// its PYTHONPATH. DDPRUN_WARM_PYTHONPATH has the value that the hook restores; absent = it was
+// unset.
 void WarmStarts::Prepare(SpawnRequest* request) {
   running_ = true;
   if (generation_ != request->generation) {
@@ -221,7 +261,7 @@ void WarmStarts::ReadLearned() {
   std::optional<Learned> all;
   for (uint32_t local_rank = 0; local_rank < learners(); ++local_rank) {
     const auto text = ReadFile(LearnedPath(local_rank), kLearnedBytesMax);
-    if (!text.ok()) return;  // not yet
+    if (!text.ok()) return;  // another event comes with it
     absl::StatusOr<Learned> learned = ParseLearned(*text);
     if (!learned.ok()) {
       return Do(starter_.GiveUp(absl::StrCat(
@@ -244,7 +284,7 @@ void WarmStarts::OnStarted(uint64_t generation, uint32_t local_rank, pid_t pid, 
   LookAtOffer(offers_.OnStarted(local_rank, pid));
 }
 
-// Those that end after the first one mostly do because of it.
+// Workers that end after the first one mostly end because of it.
 void WarmStarts::OnExited(const WorkerExit& exit, absl::string_view why) {
   if (exit.generation != generation_ || !forked_.contains(exit.local_rank)) return;
   const bool forked = forked_[exit.local_rank];
@@ -255,7 +295,7 @@ void WarmStarts::OnExited(const WorkerExit& exit, absl::string_view why) {
 void WarmStarts::CountStart(bool parked) {
   if (parked) {
     ++started_.warm;
-    // Those that waited for the imports have saved what is left.
+    // A worker that waited for the imports has saved only the rest of them.
     started_.saved =
         std::max(absl::ZeroDuration(), starter_.import_time() - (loop_->Now() - prepared_));
   } else {
@@ -274,8 +314,8 @@ void WarmStarts::CountStart(bool parked) {
                  {"why_cold", started_.why_cold}});
 }
 
-// A program without the runtime never says that it can be started ahead: whoever asked for that
-// learns it at the first restart.
+// A program without the C++ runtime never reports that it can be started ahead. A user who asked
+// for warm starts is notified at the first restart.
 void WarmStarts::NotifyIfNobodySaidSo() {
   if (!plan_->warm.on || plan_->runs_python || !restarted_) return;
   if (!starter_.WantsToLearn()) return;
@@ -305,7 +345,7 @@ void WarmStarts::Do(const std::vector<WarmEffect>& effects) {
   hold_->Arm(starter_.Deadline());
 }
 
-// Imports ahead are for workers that live.
+// The end of kHeld. Without workers there is nothing to import for.
 void WarmStarts::OnHoldOver() {
   if (running_) Do(starter_.OnTimer(loop_->Now()));
 }
@@ -313,7 +353,7 @@ void WarmStarts::OnHoldOver() {
 void WarmStarts::Do(const struct Park& /*effect*/) {
   if (!plan_->runs_python && ProgramSignature(program_) != starter_.learned().signature) {
     Do(starter_.OnOtherProgram());
-    return LearnThatItCanPark();  // its workers may have said so before
+    return LearnThatItCanPark();  // workers of the new program may have offered it already
   }
   const std::string lack = LackOfMemory();
   absl::Status status = lack.empty() ? ParkIt() : absl::OkStatus();
@@ -322,16 +362,16 @@ void WarmStarts::Do(const struct Park& /*effect*/) {
   Do(lack.empty() ? starter_.GiveUp(std::string(status.message())) : starter_.OnShort(lack));
 }
 
-// Why no interpreter may be parked now; "" = one may.
+// Why memory allows no fork server now; "" = it does.
 std::string WarmStarts::LackOfMemory() const {
   const WarmPlan& warm = plan_->warm;
   if (warm.memory_bytes.has_value() || warm.memory_percent.has_value()) return "";
   const std::optional<Memory> memory = OwnMemory();
   if (!memory.has_value() || !IsShort(*memory)) return "";
-  return absl::StrCat("of this ", memory->of_cgroup ? "cgroup" : "machine", "'s memory ",
-                      memory->available * 100 / memory->total,
-                      " % are free; what becomes workers is kept ready from ", 100 / kFreePartMin,
-                      " % on, or with --warm_memory");
+  return absl::StrCat("only ", memory->available * 100 / memory->total, " % of this ",
+                      memory->of_cgroup ? "cgroup" : "machine",
+                      "'s memory is free; warm starts need ", 100 / kFreePartMin,
+                      " %, or --warm_memory");
 }
 
 absl::Status WarmStarts::ParkIt() {

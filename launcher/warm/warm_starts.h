@@ -27,67 +27,69 @@ namespace ddprun::launcher {
 // Why the workers of a plan can't start warm; "" = they can.
 std::string WhyCold(const LaunchPlan& plan);
 
-// Starts workers warm, as its WarmStarter decides: has the keeper park an interpreter, and workers
-// tell what to import; or their own program, when a worker has told that it can be. Of a plan that
-// is for_survivors it does so from when a worker has told that it goes on in its process, too. It
-// says nothing to a user who hasn't asked for it.
+// Starts the workers of one agent warm, as its WarmStarter decides. Owns the files by which imports
+// are learned, and asks the keeper to run a fork server: an interpreter that has imported what the
+// workers report that they import, or the workers' own program, once a worker has offered it
+// (OnCanPark). For a plan with warm.for_survivors only after a worker has reported that it goes on
+// in its process (OnCanRejoin). Prints nothing unless the user asked for warm starts.
 // Threads: the loop's.
 //
-// for_survivors is the default, because there all workers wait for the one that starts; where all
-// are started anew, they wait longer for the checkpoint and each other. What counts is that a
-// worker waits for its generation's end, not the program's option, which the program may set
-// itself.
+// for_survivors is the default: a job with survivors waits for the one worker that starts, so a
+// warm start shortens the wait. If all workers start anew, they wait longer for the checkpoint and
+// for each other. A worker's report counts, not the program's option, because the program may set
+// the option itself.
 class WarmStarts {
  public:
   struct Hooks {
     std::function<void(const std::string& event,
                        const std::vector<std::pair<std::string, std::string>>& fields)>
         record;
-    std::function<void(const std::string& text)> tell;  // a line for the user
-    // Completes the environment of workers, and so that of the interpreter they come from.
+    std::function<void(const std::string& text)> tell;  // prints a line for the user
+    // Completes the environment of the interpreter that workers are forked from with what theirs
+    // has besides.
     std::function<void(std::vector<std::string>* environment)> prepare;
-    // The workers have behind them what they import, or what they import was kept. May come again;
-    // null = nobody asks.
+    // The workers have finished their imports: all were forked, or their list was kept. May be
+    // called again; null = unused.
     std::function<void()> settled;
   };
 
-  // Makes its files in `folder`, which must be there and is removed by whoever has made it, and
-  // begins with what was kept. `leased`: what the interpreter said that the keeper has already
-  // ("ready …"); none = it has none. `plan`, `keeper` and `loop` must outlive it.
-  // Errors: of the files; the text names them.
+  // Makes its files in `folder`, which exists and belongs to the caller, and begins with what was
+  // kept. `plan`, `keeper` and `loop` must outlive the result. Params: leased: the "ready …" text
+  // of the interpreter that the keeper has already; nullopt = it has none. Errors: those of the
+  // files; the text names them.
   static absl::StatusOr<std::unique_ptr<WarmStarts>> Create(
       EventLoop* loop, const LaunchPlan* plan, KeeperClient* keeper, std::string folder,
       EnvironmentLookup environment, const std::optional<std::string>& leased, Hooks hooks);
 
-  // Completes what a worker is started with.
+  // Completes a worker's request: its patience, and the variables of a learner.
   void Prepare(SpawnRequest* request);
 
   // From the keeper's callbacks.
   void OnStarted(uint64_t generation, uint32_t local_rank, pid_t pid, bool parked);
-  // `why`: what the worker said of its end, as far as it is known.
+  // `why`: the worker's own error message, if known.
   void OnExited(const WorkerExit& exit, absl::string_view why);
   void OnSaid(const std::string& text);
   void OnEnded(const std::string& how);
   // No process of the node's workers is left.
   void OnEmpty();
-  // A worker says that its program can be started ahead. May come again.
+  // A worker reports that its program can be started ahead. May be called again.
   void OnCanPark(uint32_t local_rank);
-  // A worker says that it goes on in its process when another one fails. May come again.
+  // A worker reports that it goes on in its process when another one fails. May be called again.
   void OnCanRejoin();
-  // A node without workers has nobody to learn from: looks whether another one's have told, in a
-  // home that they share. Cheap; to be called now and then, because no file system of a network
-  // says what other machines do.
+  // For a node without workers, which learns from the kept file of another node with the same home.
+  // Costs one stat(2); to be called now and then, because a network file system doesn't notify of
+  // changes by other machines.
   void LookAround();
-  // How workers start, for people.
+  // How the workers of the newest generation started, for people.
   struct Use {
-    uint32_t warm = 0;  // of the newest generation
+    uint32_t warm = 0;
     uint32_t cold = 0;
-    absl::Duration saved;       // what each of the warm ones would have imported for longer
-    uint64_t parked_bytes = 0;  // 0 = none is ready
+    absl::Duration saved;       // how much longer each of the warm ones would have taken
+    uint64_t parked_bytes = 0;  // memory of the fork server; 0 = none is ready
     std::string why_cold;       // "" = all were warm, or would be
   };
   Use use() const;
-  // Whether there is anything to tell of it: somebody has asked for it, or has got something of it.
+  // Whether use() is worth showing: the user asked for warm starts, or they have had an effect.
   bool shows() const {
     return wanted_ && (!plan_->warm.unasked || started_.warm > 0 || starter_.bytes_held() > 0);
   }
@@ -132,26 +134,26 @@ class WarmStarts {
   const std::string folder_;
   const EnvironmentLookup environment_;
   const Hooks hooks_;
-  const std::string program_;  // file of the workers' own; "" = they run Python
+  const std::string program_;  // file of the workers' program; "" = they run Python
   ParkOffers offers_;
-  std::string can_park_;  // signature of the one that has said so last; "" = none has
-  bool wanted_;           // what was kept, or learned, is of use
+  std::string can_park_;  // signature of the program that a worker last offered; "" = none was
+  bool wanted_;           // fork servers are wanted: --warm, kept from before, or OnCanRejoin
   WarmStarter starter_;
   std::unique_ptr<Timer> hold_;  // for the starter's deadline
-  bool running_ = false;         // the node has workers, or did when it last looked
+  bool running_ = false;         // workers were prepared since the last OnEmpty
   uint64_t generation_ = 0;      // the newest that was prepared
-  bool restarted_ = false;       // there was one before it
-  bool told_ = false;            // that nobody has said that the program can be parked
-  Instant prepared_;             // when its first worker was
-  Use started_;                  // of its workers; not the parked one's fields
-  uint32_t starting_ = 0;        // workers of it, those that have started among them
-  // Of its workers, those that were forked, by local rank; until the first one has ended.
+  bool restarted_ = false;       // there was a generation before it
+  bool told_ = false;            // the user was notified that no worker has offered the program
+  Instant prepared_;             // when the first worker of generation_ was
+  Use started_;                  // of generation_; without parked_bytes
+  uint32_t starting_ = 0;        // workers of generation_ that were prepared
+  // Whether a worker of generation_ was forked, by local rank; empty once one has ended.
   std::map<uint32_t, bool> forked_;
-  Version kept_version_;  // of the file that was read last
+  Version kept_version_;  // of the kept file when it was last read
   bool watches_memory_ = false;
-  std::unique_ptr<PressureWatch> pressure_;  // null = the kernel doesn't tell us, or not yet
-  Fd written_;                      // inotify(7): a worker has written down what it imported
-  std::unique_ptr<FdWatch> watch_;  // while that is wanted
+  std::unique_ptr<PressureWatch> pressure_;  // null = not started, or the kernel has no PSI for us
+  Fd written_;                               // inotify(7): a learner has written its imports
+  std::unique_ptr<FdWatch> watch_;           // of written_
 };
 
 }  // namespace ddprun::launcher

@@ -11,7 +11,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// Nobody here gives a call up: one that was cancelled was so by an agent that ends.
+// This process never cancels a call, so CANCELLED means that the agent ends.
 absl::Status DescribeAgentFailure(const std::string& target, const grpc::Status& status) {
   if (status.error_code() == grpc::StatusCode::CANCELLED) {
     return absl::UnavailableError(absl::StrCat(target, ": the agent there ends"));

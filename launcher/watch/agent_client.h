@@ -13,17 +13,16 @@
 
 namespace ddprun::launcher {
 
-// Reads the logs of an agent, and returns when they end:
-// with `follow` when the agent does. Blocking. Errors: those of ReadLogs (agent.proto);
-// UNAVAILABLE: not reached, lost, or it ends; the text says which. Threads: any, but the first of a
-// process alone.
+// Reads the logs of an agent, and returns at their end, with `follow` at the agent's end. Blocking.
+// Errors: those of ReadLogs (agent.proto); UNAVAILABLE — not reached, lost, or the agent ends; the
+// text says which. Threads: any, but the first call in a process must be the only one.
 absl::Status ReadLogs(const rendezvous::ServiceAddress& agent,
                       const agent::v1::ReadLogsRequest& request,
                       const std::function<void(const agent::v1::LogPiece&)>& on_piece,
                       const TlsFiles& tls);
 
-// What the node of an agent at `target` does. Blocking. Errors: those of GetNodeState
-// (agent.proto); UNAVAILABLE: not reached, or it ends; DEADLINE_EXCEEDED: no answer within
+// The state of the node whose agent is at `target`. Blocking. Errors: those of GetNodeState
+// (agent.proto); UNAVAILABLE — not reached, or the agent ends; DEADLINE_EXCEEDED — no answer within
 // `timeout`. Threads: as above.
 absl::StatusOr<agent::v1::NodeState> FetchNodeState(const std::string& target,
                                                     absl::Duration timeout);

@@ -34,7 +34,7 @@ int Fail(const absl::Status& status) {
   return 1;
 }
 
-// False when nobody reads any more.
+// Returns false when the reader of stdout is gone.
 bool WaitForNextLook(absl::Duration time) {
   pollfd output{.fd = STDOUT_FILENO, .events = 0, .revents = 0};
   timespec timeout = absl::ToTimespec(time);
@@ -78,10 +78,10 @@ void PrintText(const std::vector<FoundService>& services,
 // Looks once, and prints it; on a terminal that watches, in the place of what was there.
 absl::Status Look(const StatusOptions& options) {
   const absl::StatusOr<std::vector<FoundService>> found = FindServices(options);
-  // It does answer, so what agents miss isn't this one.
+  // The service answers, so agents without a service belong to another one.
   if (absl::IsUnauthenticated(found.status())) return found.status();
   const std::vector<FoundService> services = found.ok() ? *found : std::vector<FoundService>();
-  // Their agents know what a service can't say that doesn't answer.
+  // If a service doesn't answer, the agents of this machine know the job.
   const std::vector<agent::v1::NodeState> cut_off = FindCutOffNodes(options, services);
   if (!found.ok() && cut_off.empty()) return found.status();
   const bool watches = options.watch > absl::ZeroDuration();
@@ -101,7 +101,7 @@ absl::Status Look(const StatusOptions& options) {
                                           ", where the service answers"));
 }
 
-// "job 'job7' (train.py) at host0:29400", as far as the service tells.
+// "job 'job7' (train.py) at host0:29400", as far as the service answers.
 std::string WhatIsThere(const ServiceAddress& service, const QueryOptions& options) {
   const auto reply =
       rendezvous::FetchStatus(service, options.run_id, options.timeout, options.token, options.tls);

@@ -11,10 +11,11 @@ namespace ddprun::launcher {
 // stderr.
 int ShowStatus(const StatusOptions& options);
 
-// `ddprun stop`: ends a job, and says which. Exit status as above.
+// `ddprun stop`: ends a job, and prints its name. Exit status as above.
 int StopJob(StopOptions options);
 
-// `ddprun drain`: a node leaves a job. Exit status 0 once it has left (or with --no-wait was told).
+// `ddprun drain`: makes a node leave a job. Exit status 0 once the node has left, with --no-wait
+// once the service has accepted that.
 int DrainNode(DrainOptions options);
 
 // `ddprun events`: prints what happened to a job, as text or as JSON lines.

@@ -13,19 +13,20 @@
 namespace ddprun::launcher {
 
 // `ddprun status --ended`: prints the jobs of this user that have ended, from their records, or
-// that of --rdzv_id alone. Returns the exit status: 0, or 1 with one line on stderr where there is
+// only that of --rdzv_id. Returns the exit status: 0, or 1 with one line on stderr if there is
 // none.
 int ShowEnded(const StatusOptions& options);
 
-// What it prints of them, which come newest first: lines, each ended. Machines but `own_host` are
-// named. kWide: all jobs, with times and rules. Pure.
+// The text of ShowEnded(), lines with their ends. Requires: `jobs` newest first. Machines other
+// than `own_host` are named. kWide: all jobs, with times and rules. Pure.
 std::string EndedText(const std::vector<EndedJob>& jobs, const std::string& own_host,
                       absl::Time now, StatusDetail detail);
-// The same for programs: {"ended": [the fields of a record, …]}, with each time as text, too. Pure.
+// The JSON of ShowEnded(): {"ended": [the fields of a record, …]}, with each time as text, too.
+// Pure.
 std::string EndedJson(const std::vector<EndedJob>& jobs);
 
-// Why `ddprun status` shows no job. NOT_FOUND gets a word on the job that ended last, if that was
-// within a day and it is one that is asked for.
+// The error of `ddprun status` if there is no job. Adds to NOT_FOUND how the last job ended, if
+// that was within a day and is the requested one.
 absl::Status WithEndedHint(const absl::Status& status, const std::string& run_id);
 
 }  // namespace ddprun::launcher

@@ -18,11 +18,10 @@ std::string EventText(const rendezvous::v1::JobEvent& event, absl::TimeZone zone
 // The same as a line of JSON: the service's line of the event log (docs/EVENTS.md) with "number".
 std::string EventJson(const std::string& run_id, const rendezvous::v1::JobEvent& event);
 
-// That events between two numbers were forgotten before they could be shown.
+// A line about events between two numbers, which the service had dropped before they were shown.
 std::string MissedText(uint64_t last, uint64_t next);
 
-// Whether the event says that the node has left the job, or that the job has ended: a sentence, or
-// "".
+// A sentence if the event says that the node has left the job, or that the job has ended; else "".
 std::string HowItLeft(const rendezvous::v1::JobEvent& event, const std::string& node_id);
 
 }  // namespace ddprun::launcher

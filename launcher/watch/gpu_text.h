@@ -15,9 +15,9 @@ namespace ddprun::launcher {
 // Some GPUs together.
 struct GpuSum {
   size_t count = 0;      // of GPUs
-  size_t lost = 0;       // those that are lost to their driver: they have no figures
-  size_t told = 0;       // those whose driver tells how busy they are
-  uint64_t percent = 0;  // the sum over those
+  size_t lost = 0;       // GPUs that the driver has lost: they have no figures
+  size_t told = 0;       // GPUs with a known utilization
+  uint64_t percent = 0;  // the sum of their utilizations
   uint64_t used = 0;     // bytes
   uint64_t total = 0;    // bytes
 
@@ -25,17 +25,17 @@ struct GpuSum {
   void Add(const GpuSum& other);
 };
 
-// What a node told of its GPUs, unless that was more than 5 s ago.
+// The last report of a node about its GPUs, unless it is older than 5 s.
 GpuSum GpusOf(const rendezvous::v1::NodeStatus& node);
-// The GPU of one of its workers: the one with its number where there are as many as workers, all
-// of the node's else.
+// The GPU of one of the node's workers: the GPU with the worker's number if there are as many GPUs
+// as workers, else all GPUs of the node.
 GpuSum GpusOf(const rendezvous::v1::NodeStatus& node, size_t local_rank);
 
-// "97%", their mean; "-" = nobody tells; "lost" = all are.
+// "97%", the mean utilization; "-" = not known; "lost" = all GPUs are.
 std::string GpuPercentText(const GpuSum& gpus);
 // "61.2/80.0", in GiB; "-" = no GPU, or all are lost.
 std::string GpuMemoryText(const GpuSum& gpus);
-// "0: 97%, 61.2/80.0 GiB; 1: lost; …", each of them; "" = none.
+// "0: 97%, 61.2/80.0 GiB; 1: lost; …", for each GPU; "" = none.
 std::string GpuListText(const rendezvous::v1::NodeStatus& node);
 
 }  // namespace ddprun::launcher

@@ -54,8 +54,8 @@ std::string CommandText(absl::string_view command, const Choice& choice) {
   return text;
 }
 
-// What the agents of this user's jobs on this machine say of them, as far as they know where their
-// service is, and that address means the same here.
+// The jobs of this user's agents on this machine, if they know the address of their service, and
+// the address is valid here.
 std::vector<Choice> JobsOfAgents(const QueryOptions& options) {
   std::vector<Choice> jobs;
   for (const OwnNode& node : FindOwnNodes(options.run_id, options.timeout)) {
@@ -140,8 +140,8 @@ absl::StatusOr<std::vector<FoundService>> FindInEtcd(const QueryOptions& options
   return std::vector<FoundService>{{service.address(), *std::move(reply)}};
 }
 
-// All jobs that may be meant: those of the services that answer, and those whose service doesn't
-// say so much to whoever asks.
+// All jobs that may be meant: those of services that answer, and those of services that hide their
+// jobs from this caller.
 absl::StatusOr<std::vector<Choice>> Choices(const QueryOptions& options) {
   const absl::StatusOr<std::vector<FoundService>> found = FindServices(options);
   std::vector<Choice> choices;
@@ -196,7 +196,7 @@ absl::StatusOr<Choice> Choose(absl::string_view command, bool named, WhenOne whe
   const bool on_terminal = isatty(STDIN_FILENO) == 1 && isatty(STDERR_FILENO) == 1;
   std::optional<size_t> chosen;
   if (choices.size() == 1) {
-    // A job that nobody has named may be another one than the person at the keyboard thinks of.
+    // Without --rdzv_id the only job may be another one than the user thinks of.
     const bool asks = when_one == WhenOne::kAsks && !named && on_terminal;
     if (asks && !Confirms(command, choices.front())) {
       return absl::CancelledError("nothing was done");
@@ -244,9 +244,9 @@ absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& optio
   absl::Status error;
   std::vector<FoundService> found = Answering(services, options, &error);
   if (!found.empty()) return found;
-  // Where the user named a service, or a job of theirs has it, why it doesn't answer is the answer.
+  // If the user named the service, or one of their jobs has it, report why it doesn't answer.
   if (options.endpoint_given || has_job) return error;
-  // Nothing listens at the default address: it needn't be mentioned.
+  // If nothing listens at the default address, don't mention it.
   const bool is_silent = absl::StrContains(error.message(), "Connection refused");
   return absl::NotFoundError(absl::StrCat(
       "no job ", options.run_id.empty() ? "" : absl::StrCat(Quoted(options.run_id), " "),

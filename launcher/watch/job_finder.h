@@ -13,33 +13,34 @@
 
 namespace ddprun::launcher {
 
-// A rendezvous service that answers, and its jobs as far as they are asked for.
+// A rendezvous service that answers, and the requested ones of its jobs.
 struct FoundService {
   rendezvous::ServiceAddress address;
   rendezvous::v1::GetStatusReply reply;
 };
 
-// The service at the endpoint, or those of the jobs in etcd, within `timeout` if none is named;
-// without either those of this user's jobs on this machine, wherever they listen (their agents
-// know), and that at localhost:29400. Each once, and at least one. Blocking. Errors: those of
-// FetchStatus; NOT_FOUND: there is none; the text says where it looked.
+// The service at the endpoint, or the services of the jobs in etcd (those that answer within
+// `timeout`, if no job is named). Without either, the services of this user's jobs on this machine
+// at any address, which their agents know, and the one at localhost:29400. Each service once, at
+// least one. Blocking. Errors: those of FetchStatus; NOT_FOUND — there is none; the text says where
+// was searched.
 absl::StatusOr<std::vector<FoundService>> FindServices(const QueryOptions& options);
 
-// What agents of this user on this machine say of themselves that hear no service, but for those
-// of which `found` knows. Blocking.
+// The states of this user's agents on this machine that have no contact to a service, without those
+// that `found` includes. Blocking.
 std::vector<agent::v1::NodeState> FindCutOffNodes(const QueryOptions& options,
                                                   const std::vector<FoundService>& found);
 
-// Where the service of the job is that is meant; without --rdzv_id its name is put into `options`,
-// where that is known. Of several jobs on this machine the user is asked on a terminal. Blocking.
-// Params: command: "stop", that asks. Errors, too: INVALID_ARGUMENT: there are several; the text
-// has the commands to choose from. CANCELLED: the user said no to the only one.
+// The address of the job's service. Without --rdzv_id the job's name, if known, is put into
+// `options`. If this machine has several jobs, the user is asked on a terminal. Blocking. Params:
+// command: the command that asks, "stop". Other errors: INVALID_ARGUMENT — several jobs; the text
+// has the commands to choose from. CANCELLED — the user declined the only one.
 enum class WhenOne { kTakesIt, kAsks };
 absl::StatusOr<rendezvous::ServiceAddress> ChooseService(absl::string_view command,
                                                          QueryOptions* options, WhenOne when_one);
 
-// Puts the name of the job that is meant into `options`, of those that etcd has. Requires: they
-// name none. Errors: as ChooseService and rendezvous::ServiceLookup::Jobs.
+// Chooses one of the jobs in etcd and puts its name into `options`. Requires: `options` name no
+// job. Errors: as ChooseService and rendezvous::ServiceLookup::Jobs.
 absl::Status ChooseJobInEtcd(absl::string_view command, QueryOptions* options, WhenOne when_one);
 
 }  // namespace ddprun::launcher

@@ -21,34 +21,35 @@
 
 namespace ddprun::launcher {
 
-// The service that a command asks. Where the job's record is in etcd another node may take the job
-// over meanwhile; then the command goes on with the new service. Blocking.
+// The service that a command calls. If the job's record is in etcd, another node may take over the
+// job meanwhile; the command then goes on with the new service. Blocking.
 class JobService {
  public:
-  // How long a command waits for another node to take the job over: etcd's lease of the lost
-  // service, an election, and that of a new leader of etcd itself.
+  // How long a command waits for another node to take over the job: the lost service's lease in
+  // etcd, an election, and the election of a new leader of etcd itself.
   static constexpr absl::Duration kTakeover = absl::Seconds(30);
   static constexpr absl::Duration kMoment = absl::Seconds(1);
 
-  // Of the job that is meant: without --rdzv_id its name is put into `options`, where that is
-  // known. Of several jobs on this machine, or in etcd, the user is asked on a terminal. Params:
-  // command: "stop", that asks. Errors: those of FindServices (job_finder.h) and
-  // rendezvous::ServiceLookup; INVALID_ARGUMENT: there are several; the text has the commands to
-  // choose from.
+  // Finds the service of the job in `options`. Without --rdzv_id the job's name, if known, is put
+  // into `options`. If there are several jobs on this machine, or in etcd, the user is asked on a
+  // terminal. Params: command: the command that asks, "stop". Errors: those of FindServices
+  // (job_finder.h) and rendezvous::ServiceLookup; INVALID_ARGUMENT — several jobs; the text has the
+  // commands to choose from.
   static absl::StatusOr<JobService> Find(absl::string_view command, QueryOptions* options,
                                          WhenOne when_one = WhenOne::kTakesIt);
-  // Of the job that `options` name in etcd; a leader is waited for until `patience` is over.
+  // Finds the service of the job that `options` name in etcd; waits up to `patience` for a leader.
   static absl::StatusOr<JobService> FindInEtcd(const QueryOptions& options,
                                                absl::Duration patience);
 
   const rendezvous::ServiceAddress& address() const { return address_; }
 
-  // Whether a call that ended so may find another service: of a job in etcd that was not reached.
+  // Whether another service may answer after this error: the service of a job in etcd wasn't
+  // reached.
   bool MayMove(const absl::Status& lost) const;
 
-  // What `call` returns, a Status or StatusOr of a call to the service at an address. Where that
-  // service is lost, the next one is asked; it is waited for until `patience` is over, and a moment
-  // longer after a call that took so long.
+  // Runs `call`, which calls the service at an address and returns a Status or StatusOr. If that
+  // service is lost, waits for the next one until `patience` is over (a moment longer after a call
+  // that took so long), and runs `call` again.
   template <typename Call>
   auto Ask(const Call& call, absl::Duration patience = kTakeover) {
     using Result = decltype(call(address_));
@@ -66,8 +67,8 @@ class JobService {
     }
   }
 
-  // As rendezvous::WatchEvents. A service that has taken the job over numbers its events anew, from
-  // 1, and all of them are new.
+  // As rendezvous::WatchEvents. A service that has taken over the job numbers its events from 1
+  // again, and all of them are new.
   absl::Status WatchEvents(rendezvous::v1::WatchEventsRequest request, const QueryOptions& options,
                            const std::function<bool(const std::string& run_id,
                                                     const rendezvous::v1::JobEvent&)>& on_event);
@@ -83,7 +84,7 @@ class JobService {
 
   rendezvous::ServiceAddress address_;
   std::unique_ptr<rendezvous::ServiceLookup> lookup_;  // null: the job isn't in etcd
-  int64_t leadership_ = 0;                             // that address_ is of
+  int64_t leadership_ = 0;                             // number of the leadership of address_
   bool lost_ = false;                                  // the last call didn't reach address_
 };
 

@@ -11,9 +11,9 @@
 
 namespace ddprun::launcher {
 
-// Makes whole lines of what comes in pieces from many workers' logs: "[rank3]:loss 0.1", wide
-// "[host1/1 rank3 generation2 stderr]:loss 0.1", or as JSON, a line each. Lines of more than 64 KiB
-// come in pieces. Threads: one at a time.
+// Assembles the pieces of many workers' logs into lines: "[rank3]:loss 0.1", wide "[host1/1 rank3
+// generation2 stderr]:loss 0.1", or one JSON object a line. Lines of more than 64 KiB are split.
+// Threads: one at a time.
 class LogLines {
  public:
   explicit LogLines(OutputForm form = OutputForm::kText) : form_(form) {}
@@ -30,18 +30,18 @@ class LogLines {
     friend auto operator<=>(const Source&, const Source&) = default;
   };
 
-  // The lines that are complete now, each ended.
+  // Returns the lines that are complete now, with their ends.
   std::string Add(const Source& source, absl::string_view bytes);
-  // Nothing more comes from there: what is left, as a line; "" = nothing is.
+  // The source has ended. Returns its incomplete line, completed; "" = none.
   std::string End(const Source& source);
-  // The same of all that is left on stdout or stderr.
+  // The same for all sources of stdout or stderr.
   std::string EndAll(bool is_stderr);
 
  private:
   std::string LineOf(const Source& source, absl::string_view text) const;
 
   const OutputForm form_;
-  std::map<Source, std::string> parts_;  // what has no end yet
+  std::map<Source, std::string> parts_;  // incomplete lines
 };
 
 }  // namespace ddprun::launcher

@@ -118,7 +118,7 @@ class Readers {
  private:
   void Read(const std::string& run_id, const NodeStatus& node) {
     const absl::Status status = ReadNode(run_id, node);
-    // A node that leaves, or the job's end, cuts the stream of who follows.
+    // When following, the end of the node or the job breaks the stream, which isn't an error.
     const bool is_end = options_.follow && absl::IsUnavailable(status);
     if (status.ok() || is_end) return;
     Fail(node, status);

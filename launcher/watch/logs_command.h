@@ -5,9 +5,9 @@
 
 namespace ddprun::launcher {
 
-// `ddprun logs`: prints what the workers of a job have written on all its nodes and, following,
-// what they write, across restarts, until the job has ended. Returns the exit status: 0, or 1 with
-// a line on stderr for each node whose logs can't be read.
+// `ddprun logs`: prints the output of a job's workers on all its nodes and, with --follow, new
+// output across restarts until the job has ended. Returns the exit status: 0, or 1 with a line on
+// stderr for each node whose logs can't be read.
 int ShowLogs(const LogsOptions& options);
 
 }  // namespace ddprun::launcher

@@ -299,11 +299,12 @@ absl::StatusOr<OptionsOrHelp<TopOptions>> ParseTopOptions(const std::vector<std:
   DefineCredentials(&credentials, &options);
   options.Group("Terminal");
   Argument interval{.text = DurationText(TopOptions().interval)};
-  options.AddValue(&interval, {.names = "--interval",
-                               .placeholder = "SECONDS",
-                               .help = "Time between two looks; nodes tell how far they are once a "
-                                       "second.",
-                               .environment = ""});
+  options.AddValue(&interval,
+                   {.names = "--interval",
+                    .placeholder = "SECONDS",
+                    .help = "Time between two updates; nodes report their progress once a "
+                            "second.",
+                    .environment = ""});
   OptionsOrHelp<TopOptions> result;
   DDPRUN_ASSIGN_OR_RETURN(const bool help, ParseOnlyOptions(&options, arguments, environment));
   if (help) {

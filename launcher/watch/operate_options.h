@@ -21,7 +21,7 @@ struct DrainOptions : QueryOptions {
   std::string node;    // id, host name or group rank
   std::string reason;  // for people; "" = none
   bool undo = false;   // the machine may join again
-  bool wait = true;    // until it has left
+  bool wait = true;    // until the node has left
 };
 
 // `ddprun events`: what happened to a job.
@@ -38,15 +38,15 @@ struct TopOptions : QueryOptions {
   absl::Duration interval = absl::Seconds(1);  // between two looks
 };
 
-// `ddprun logs`: what the workers write.
+// `ddprun logs`: the output of the workers.
 struct LogsOptions : QueryOptions {
-  std::optional<uint32_t> rank;  // only this one
+  std::optional<uint32_t> rank;  // only this rank
   std::optional<uint64_t> tail;  // only so many last lines of each file
-  // Only what was written since so long ago.
+  // Only output of this last time.
   absl::Duration since = absl::InfiniteDuration();
   OutputForm form = OutputForm::kText;
   bool follow = false;
-  bool raw = false;  // bytes as they are, without prefixes
+  bool raw = false;  // unchanged bytes, without prefixes
 };
 
 // Errors: usage and plan errors (errors.h). `arguments` come after the command's own name.

@@ -6,8 +6,8 @@
 namespace ddprun::launcher {
 
 // `ddprun status --status_page`: serves page and metrics of a service until Ctrl-C ends the
-// process. Where the job's record is in etcd they are those of the node that serves the job at the
-// time, until the job has ended. Returns the exit status.
+// process. If the job's record is in etcd, shows those of the node that currently serves the job,
+// until the job has ended. Returns the exit status.
 int ServePage(StatusOptions options);
 
 }  // namespace ddprun::launcher

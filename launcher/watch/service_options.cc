@@ -41,7 +41,7 @@ Example:
                    {.names = "--status-page",
                     .placeholder = "[HOST:]PORT",
                     .help = "Show the jobs on a page, and to Prometheus, over HTTP: read "
-                            "only, to everybody who reaches the address. Without HOST: "
+                            "only, to any client that reaches the address. Without HOST: "
                             "this machine alone."});
   DefineStatusPageToken(&status_page_token_file, &options);
   options.AddValue(&state_dir,

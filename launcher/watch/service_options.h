@@ -16,7 +16,7 @@
 
 namespace ddprun::launcher {
 
-// `ddprun rendezvous`: the service alone.
+// `ddprun rendezvous`: only the service.
 struct ServiceOptions {
   std::string listen_host = "0.0.0.0";         // without brackets
   uint16_t listen_port = kDefaultServicePort;  // 0 = any free port
@@ -24,16 +24,16 @@ struct ServiceOptions {
   TlsFiles tls;                                // none = without TLS
   std::string event_log;                       // "" = none
   std::string status_page;                     // "host:port"; "" = none
-  std::string status_page_token;               // of who reads the page; "" = none
-  std::string state_dir;                       // what outlives the service; "" = nothing does
+  std::string status_page_token;               // that readers of the page need; "" = none
+  std::string state_dir;                       // for state that outlives the service; "" = none
 };
 
 // `ddprun status`.
 struct StatusOptions : QueryOptions {
   OutputForm form = OutputForm::kText;
-  bool ended = false;                           // the jobs that are over, in place of the others
-  absl::Duration watch = absl::ZeroDuration();  // time between two looks; zero = one look
-  std::string status_page;                      // "host:port": shows it there; "" = on stdout
+  bool ended = false;                           // show jobs that have ended instead
+  absl::Duration watch = absl::ZeroDuration();  // time between two updates; zero = print once
+  std::string status_page;                      // "host:port" of a page; "" = print on stdout
   std::string status_page_token;                // that a reader of the page needs; "" = none
 };
 

@@ -28,7 +28,7 @@ constexpr int kGenerationsShown = 10;
 
 bool IsMarked(const WorkerStatus& worker) { return worker.phase() != "unmarked"; }
 
-// Those of the workers that mark their progress: "12" or "12 to 13"; "-" = none does.
+// The steps of workers that mark their progress: "12" or "12 to 13"; "-" = none does.
 std::string StepsText(const NodeStatus& node) {
   uint64_t least = UINT64_MAX;
   uint64_t most = 0;
@@ -52,7 +52,8 @@ std::string RateText(const NodeStatus& node) {
   return absl::StrFormat("%.3g", 1e6 / node.step_us());
 }
 
-// "2 of 2 workers, 1.8 s saved; 213.0 MiB parked", or why not: these, or the next ones.
+// "2 of 2 workers, 1.8 s saved; 213.0 MiB parked", or why these workers, or the next ones, start
+// cold.
 std::string WarmText(const NodeStatus& node) {
   const rendezvous::v1::WarmStatus& warm = node.warm();
   const auto why = [&](bool belongs_here) {
@@ -127,8 +128,8 @@ std::string GenerationText(const GenerationStatus& generation) {
   return text;
 }
 
-// "goodput 91.2 %: training 1 h 2 min, restart 12.3 s, …", the largest first. Goodput is told of
-// jobs that mark their progress only.
+// "goodput 91.2 %: training 1 h 2 min, restart 12.3 s, …", the largest first. Goodput only for jobs
+// that mark their progress.
 std::string LedgerText(const JobStatus& job) {
   uint64_t total = 0;
   uint64_t good = 0;
@@ -159,7 +160,7 @@ std::string LedgerText(const JobStatus& job) {
                          saved);
 }
 
-// What the job has of another life of its service, or won't have.
+// Lines on restarts of the job's service, and on a record that can't be kept.
 std::string RecordText(const JobStatus& job) {
   std::string text;
   if (job.recoveries() > 0) {

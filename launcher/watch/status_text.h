@@ -11,12 +11,12 @@ namespace ddprun::launcher {
 // kWide: also each rank, and all generations that the service remembers.
 enum class StatusDetail { kPlain, kWide };
 
-// What `ddprun status` prints of a service at `target` ("host:port"): for each job its nodes with
-// how far their workers are, and its generations. Lines, each ended. Pure; threads: any.
+// The text of `ddprun status` for a service at `target` ("host:port"): for each job its nodes with
+// the progress of their workers, and its generations. Lines with their ends. Pure; threads: any.
 std::string StatusText(const rendezvous::v1::GetStatusReply& reply, const std::string& target,
                        StatusDetail detail = StatusDetail::kPlain);
 
-// What it prints of a node that hears no service. Requires: absence. Lines, as above.
+// The text for a node without contact to its service. Requires: absence. Lines, as above.
 std::string NodeStateText(const agent::v1::NodeState& node);
 
 }  // namespace ddprun::launcher

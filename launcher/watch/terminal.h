@@ -12,16 +12,16 @@
 
 namespace ddprun::launcher {
 
-// The whole screen of the terminal that stdin and stdout are, until it is destroyed: the terminal's
-// second screen, keys as they are typed. Ends, and with it the program's view, by SIGINT, SIGTERM
-// and SIGHUP too, which leave the terminal as it was. Source: ECMA-48 and xterm's alternate screen.
-// Threads: one at a time; at most one in a process.
+// The whole screen of the terminal at stdin and stdout, until the destructor restores it: the
+// terminal's alternate screen, and keys as they are typed. SIGINT, SIGTERM and SIGHUP end the view,
+// too, and the terminal is restored. Source: ECMA-48 and xterm's alternate screen. Threads: one at
+// a time; at most one in a process.
 class Terminal {
  public:
-  // Holds back signals but while Wait() waits, so that none is missed. Before the process has other
-  // threads, which would take them.
+  // Blocks signals except in Wait(), so that none is missed. To be called before the process has
+  // other threads, which would receive them.
   static void HoldSignals();
-  // Errors: FAILED_PRECONDITION: stdin or stdout is no terminal.
+  // Errors: FAILED_PRECONDITION — stdin or stdout isn't a terminal.
   static absl::StatusOr<Terminal> Open();
   Terminal(Terminal&& other) noexcept;
   Terminal& operator=(Terminal&&) = delete;

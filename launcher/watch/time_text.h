@@ -11,11 +11,12 @@ namespace ddprun::launcher {
 // "850 ms", "12.3 s", "4 min 5 s", "3 h 12 min", "2 d 4 h".
 std::string TimeText(uint64_t ms);
 
-// How long the job has been in its phase, as far as a status tells: "running for 1 h 2 min", which
-// is the job's age, and "closing for 3.0 s (the job is 13 min 2 s old)".
+// How long the job has been in its phase, as far as a status shows: "running for 1 h 2 min", where
+// the time is the job's age, and "closing for 3.0 s (the job is 13 min 2 s old)".
 std::string PhaseText(const rendezvous::v1::JobStatus& job);
 
-// "restarts 1 of 3"; "restarts 1" where more were made than the user chose, which cost none.
+// "restarts 1 of 3"; "restarts 1" if more were made than the limit, because some restarts don't
+// count.
 std::string RestartsText(const rendezvous::v1::JobStatus& job);
 
 // "7", or "7 to 9".

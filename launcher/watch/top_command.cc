@@ -57,7 +57,7 @@ TopOrder OrderOf(char key, TopOrder now) {
   }
 }
 
-// Until the user has enough of it (OK), or there is nothing to look at any more.
+// Returns OK when the user quits, or an error when there is nothing to show any more.
 absl::Status Watch(const TopOptions& options, JobService& service, JobStatus job) {
   DDPRUN_ASSIGN_OR_RETURN(const Terminal terminal, Terminal::Open());
   TopOrder order = TopOrder::kRank;

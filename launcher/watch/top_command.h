@@ -5,8 +5,8 @@
 
 namespace ddprun::launcher {
 
-// `ddprun top`: a job on the whole terminal, looked at again and again until q, Ctrl-C or the end
-// of the service. Returns the exit status: 0, or 1 with one line on stderr.
+// `ddprun top`: shows a job on the whole terminal, updated until q, Ctrl-C or the end of the
+// service. Returns the exit status: 0, or 1 with one line on stderr.
 int ShowTop(const TopOptions& options);
 
 }  // namespace ddprun::launcher

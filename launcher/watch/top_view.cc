@@ -34,7 +34,7 @@ struct Row {
   GpuSum gpus;
 };
 
-// What a row's state says, the worst first, and how much it stands out. `lag`: of its worker.
+// Sets the text and style of a row's state, the worst of several. `lag`: of its worker.
 void NoteState(const NodeStatus& node, const std::string& phase, const std::string& lag, Row* row) {
   const bool is_silent = node.lag() == "silent";
   const bool holds_up = lag == "holds up";
@@ -145,7 +145,7 @@ TopLayout LayoutOf(size_t columns, bool gpus) {
   return layout;
 }
 
-// Eight cells, of which `part` (0 to 1) is filled, in eighths of a cell.
+// A bar of eight cells, filled to `part` (0 to 1) in eighths of a cell.
 std::string BarText(double part) {
   static constexpr const char* kEighths[] = {"", "▏", "▎", "▍", "▌", "▋", "▊", "▉"};
   constexpr size_t kCells = kBarColumns - 1;
@@ -157,7 +157,7 @@ std::string BarText(double part) {
   return text + std::string(kCells - filled, ' ');
 }
 
-// Those of the columns that the layout has.
+// Joins the columns of the layout.
 std::string LineText(const TopLayout& layout, const std::string& common, const std::string& bar,
                      const std::string& silent, const std::string& percent,
                      const std::string& memory) {
@@ -251,7 +251,7 @@ std::string KeysText(TopOrder order) {
   return text;
 }
 
-// At most that many characters; one of UTF-8 is one.
+// Cuts a line to `columns` characters of UTF-8.
 std::string Cut(const std::string& line, size_t columns) {
   size_t at = 0;
   for (size_t shown = 0; at < line.size() && shown < columns; ++shown) {

@@ -106,7 +106,7 @@ class Marked(HangTestCase):
         self.assertIn("the job failed: the job hung, and which worker held it up isn't known: no progress in train, ", text)
         self.assertRegex(text, r"worker rank \d \(local rank \d, pid \d+\) hangs as others do: ")
         self.assertIn("Root Cause (not known; one of the workers that hung):", text)
-        self.assertIn("hung with others, none of which is known to be the cause; ddprun killed it", " ".join(text.split()))
+        self.assertIn("hung with others, and which of them is the cause isn't known; ddprun killed it", " ".join(text.split()))
         # The report has the worker's stacks, or says how the next report can have them.
         self.assertRegex(text, r"gdb:|py-spy:|  stack     : ")
 

@@ -17,10 +17,10 @@ bool EndsGeneration(const TimelineLine& line) {
   return line.event == "round_closing" || line.event == "stop_begin";
 }
 
-// Somebody or some scheduler ended the job, no fault did.
+// Whether a user or a scheduler ended the job, not a fault.
 bool EndedFromOutside(const std::string& rule) { return rule == "stopped" || rule == "preempted"; }
 
-// What the lines say of one fault.
+// Reads the facts about one fault from the lines.
 class FaultReader {
  public:
   // Params: lines — in their order. line — one of them.
@@ -102,8 +102,7 @@ class FaultReader {
     });
     if (closing == nullptr) return nullptr;
     const bool too_late = over_ != nullptr && closing->at > over_->at + kAfterEffect;
-    // Of a fault that was ridden out and a later one in the same generation, the later one ended
-    // it.
+    // If a fault was ridden out and a later one hit the same generation, the later one ended it.
     const TimelineLine* later = First([this, closing](const TimelineLine& line) {
       return line.event == "fault" && over_ != nullptr && line.at > over_->at &&
              line.at <= closing->at && IsOf(line, cost_.generation);
@@ -121,7 +120,7 @@ class FaultReader {
   const TimelineLine* FindNext() const {
     return First([this](const TimelineLine& line) {
       if (line.event != "assignment") return false;
-      // A job that began anew counts its generations from 1.
+      // A job that started again counts its generations from 1.
       if (!again_.empty() && line.Field("pid") == again_) return true;
       return closing_ != nullptr && line.at >= closing_->at &&
              line.Number("generation").value_or(0) > cost_.generation;
@@ -234,7 +233,7 @@ class FaultReader {
     } else if (!HitsOneWorker()) {
       cost_.outcome = "not seen here";
     } else {
-      // Whoever ended the job has released them, not ddprun.
+      // The workers were released by whatever ended the job, not by ddprun.
       cost_.outcome = "not over";
       cost_.ended_generation = false;
       cost_.released.reset();
@@ -266,7 +265,8 @@ void CheckTime(const char* what, const std::optional<absl::Duration>& bound,
   }
 }
 
-// A fault that was ridden out, or whose consequences others see, has no cost to be judged.
+// Judges the cost of a fault. A fault that was ridden out, or that only other nodes' logs show, has
+// none.
 void CheckFault(const Expectations& expect, FaultCost* cost) {
   if (cost->outcome == "ridden out" || cost->outcome == "not seen here") return;
   CheckTime("noticed", expect.noticed, cost->noticed, &cost->missed);
@@ -275,7 +275,7 @@ void CheckFault(const Expectations& expect, FaultCost* cost) {
   CheckTime("training", expect.training, cost->training, &cost->missed);
   if (!expect.steps_lost.has_value()) return;
   if (!cost->steps_lost.has_value()) {
-    cost->missed.push_back("steps_lost: not marked, so it can't be told");
+    cost->missed.push_back("steps_lost: not known, because no steps were marked");
   } else if (*cost->steps_lost > *expect.steps_lost) {
     cost->missed.push_back(
         absl::StrCat("steps_lost: ", *cost->steps_lost, ", expected ", *expect.steps_lost));

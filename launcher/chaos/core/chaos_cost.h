@@ -23,12 +23,12 @@ struct TimelineLine {
 
   // The field; "" = it isn't there.
   const std::string& Field(const std::string& name) const;
-  // The field as a number; nullopt = it isn't there, or is none.
+  // The field as a number; nullopt = there is none, or it isn't a number.
   std::optional<uint64_t> Number(const std::string& name) const;
 };
 
-// What one injected fault cost. Durations are from the injection on; nullopt = it did not happen,
-// or no line tells it.
+// The cost of one injected fault. Durations are from the injection on; nullopt = it did not happen,
+// or no line shows it.
 struct FaultCost {
   size_t fault = 0;  // number in the plan, from 1
   uint64_t occurrence = 1;
@@ -36,25 +36,25 @@ struct FaultCost {
   std::string victim;  // for people
   std::string node;    // where it was injected: the agent's id
   Instant at;
-  uint64_t generation = 0;                 // that ran; 0 = none
+  uint64_t generation = 0;                 // the one that ran; 0 = none
   bool ended_generation = false;           // the fault ended it; else it was ridden out
-  std::optional<absl::Duration> noticed;   // first sign of it in any line
+  std::optional<absl::Duration> noticed;   // first sign of the fault in any line
   std::optional<absl::Duration> released;  // the last survivor has no workers of `generation`
   std::optional<absl::Duration> resumed;   // the last worker of the next generation was started
-  std::optional<absl::Duration> training;  // it marked its first training step
+  std::optional<absl::Duration> training;  // the next generation marked its first training step
   std::optional<absl::Duration> over;      // the fault's own end: healed, continued, started again
   std::optional<absl::Duration> rejoined;  // an agent that was started again has workers
   std::optional<uint64_t> step_before;     // highest one that was marked in `generation`
   std::optional<uint64_t> step_after;      // first one that was marked after it
   std::optional<uint64_t> steps_lost;
   std::optional<uint64_t> restarts;  // charged for the end of `generation`
-  std::string rule;                  // of the decision what comes next
+  std::string rule;                  // of the decision that followed
   std::string outcome;               // "restarted", "ridden out", "ended the job", "not over",
                                      // "not seen here"
   std::vector<std::string> missed;   // expectations, one sentence each
 };
 
-// The end of a generation that no fault of the plan explains.
+// An end of a generation that no fault of the plan explains.
 struct OtherEnd {
   Instant at;
   uint64_t generation = 0;
@@ -75,10 +75,10 @@ struct ChaosReport {
   bool kept() const;                // all of them
 };
 
-// A fault that is over has no consequences later than this.
+// How long after its end a fault may still have consequences.
 inline constexpr absl::Duration kAfterEffect = absl::Seconds(30);
 
-// Works out the report from the lines of all logs there are, in any order.
+// Makes the report from the lines of all available logs, in any order.
 // Params: never — numbers, from 1, of faults that should have been injected and never were.
 // Pure; threads: any.
 ChaosReport WorkOutCosts(std::vector<TimelineLine> lines, const Expectations& expect,

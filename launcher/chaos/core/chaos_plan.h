@@ -11,7 +11,7 @@
 
 namespace ddprun::launcher {
 
-// What `ddprun chaos` injects. docs/CHAOS.md has what each kind does.
+// The kinds of faults; docs/CHAOS.md describes them.
 enum class FaultKind {
   kWorkerKilled,
   kWorkerStopped,
@@ -23,7 +23,7 @@ enum class FaultKind {
   kPacketLoss,
 };
 
-// "worker_killed": as a plan and the reports name it.
+// "worker_killed": the name in plans and reports.
 constexpr const char* FaultName(FaultKind kind) {
   constexpr const char* kNames[] = {"worker_killed", "worker_stopped", "agent_killed",
                                     "agent_frozen",  "service_killed", "service_stalled",
@@ -42,7 +42,7 @@ constexpr bool HitsNetwork(FaultKind kind) {
   return kind == FaultKind::kNetworkCut || kind == FaultKind::kPacketLoss;
 }
 
-// Whom a fault hits. Of the service nothing need be said: the node that hosts it is hit.
+// The victim of a fault. Faults of the service need none: they hit the node that hosts it.
 struct Victim {
   bool random = false;                 // any worker, or the node of any worker
   std::optional<uint32_t> rank;        // of a worker, in the generation that runs
@@ -85,7 +85,7 @@ struct FaultPlan {
   double loss_percent = 0;                           // kPacketLoss, in (0, 100]
 };
 
-// Bounds that every injected fault must keep. nullopt = not asked for.
+// Limits that every injected fault must stay within. nullopt = no limit.
 struct Expectations {
   std::optional<absl::Duration> noticed;
   std::optional<absl::Duration> released;

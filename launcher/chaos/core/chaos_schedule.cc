@@ -50,7 +50,7 @@ Instant ChaosSchedule::DueTime(const FaultPlan& fault, const State& state,
     return fresh ? view.generation_began + fault.trigger.at : Instant::Infinite();
   }
   if (!view.job_began.has_value()) return Instant::Infinite();
-  // From the last one on, so that those which nobody was there for don't come all at once.
+  // Counted from the last injection, so that injections that had no victim don't all come at once.
   return state.occurrences > 0 ? state.last + fault.trigger.every
                                : *view.job_began + fault.trigger.at;
 }

@@ -13,7 +13,7 @@
 
 namespace ddprun::launcher {
 
-// What one node knows of its job now.
+// One node's current view of its job.
 struct ChaosView {
   struct Worker {
     bool runs = false;
@@ -23,10 +23,10 @@ struct ChaosView {
 
   std::string host;                  // this machine's name
   std::optional<Instant> job_began;  // the first workers were started here
-  uint64_t generation = 0;           // that runs here; 0 = none
+  uint64_t generation = 0;           // the one that runs here; 0 = none
   Instant generation_began;
-  // How many have begun here: a job that begins anew after the loss of its service counts its
-  // generations from 1 again.
+  // How many generations have begun here. Differs from `generation`, which starts at 1 again if the
+  // job begins anew after the loss of its service.
   uint64_t begun = 0;
   uint32_t group_rank = 0;
   uint32_t base_rank = 0;  // global rank of the first worker here
@@ -40,38 +40,37 @@ struct ChaosView {
 struct Injection {
   size_t fault = 0;              // index in the plan
   uint32_t occurrence = 0;       // from 0
-  std::optional<uint32_t> rank;  // of the worker that is hit
+  std::optional<uint32_t> rank;  // of the worker to hit
 
   friend bool operator==(const Injection&, const Injection&) = default;
 };
 
-// Decides when this node injects which fault of the plan. Every node of a job has one of the same
-// plan; who is hit follows from the plan and the ranks alone, so that they agree without a word:
-// an occurrence whose victim is elsewhere is over here too. A victim that is nowhere (the job has
-// fewer workers now) is waited for.
-// Pure; one thread.
+// Decides when this node injects which fault of the plan. Every node of a job has a schedule of the
+// same plan. Victims follow only from the plan and the ranks, so that nodes agree without
+// communication: a fault with a victim on another node counts as injected here, too. If a victim
+// doesn't exist (the job has fewer workers now), the schedule waits for it. Pure; one thread.
 class ChaosSchedule {
  public:
   explicit ChaosSchedule(ChaosPlan plan);
 
-  // What is due. At most one occurrence of each fault at a time.
+  // The injections that are due; at most one of each fault.
   std::vector<Injection> Due(Instant now, const ChaosView& view);
-  // When, after `now`, a fault becomes due by time alone; infinite = none does. One that is due and
-  // waits for its victim is not among them: what brings the victim is an event of its own.
+  // When, after `now`, the next fault becomes due by time alone; infinite = none. Doesn't include
+  // faults that wait for their victim, because the victim's start is an event of its own.
   Instant NextTime(Instant now, const ChaosView& view) const;
-  // A fault waits for a mark, so that pages of progress must be looked at.
+  // Whether a fault waits for a mark, so that progress pages must be read.
   bool WaitsForMarks() const;
-  // Faults, by index in the plan, that were never due, or whose victim was never there: neither
-  // here nor, as far as this node knows, elsewhere.
+  // Faults, by index in the plan, that were never due, or had no victim, here or, as far as this
+  // node knows, elsewhere.
   std::vector<size_t> NeverDue() const;
 
   const ChaosPlan& plan() const { return plan_; }
 
  private:
   struct State {
-    uint32_t occurrences = 0;  // that are over, here or elsewhere
-    uint64_t last_begun = 0;   // of the last one; for those that come once in each
-    Instant last;              // when it was
+    uint32_t occurrences = 0;  // injected so far, here or elsewhere
+    uint64_t last_begun = 0;   // ChaosView::begun at the last one; for once a generation
+    Instant last;              // time of the last one
     bool over = false;
   };
   enum class Place { kHere, kElsewhere, kNowhere };

@@ -13,11 +13,10 @@ namespace ddprun::launcher {
 // A fault of a plan in one line: "worker_killed by SIGKILL, worker 1, at step 100".
 std::string DescribeFault(const FaultPlan& fault);
 
-// The report for people: a table of the faults, what else ended a generation, which faults were not
-// injected and why that matters, the sum, and the verdict on the expectations.
-// Params: plan_name — of the file. not_here — indices in the plan of faults without an injection in
-// these lines.
-// Returns: whole lines of at most 120 columns, but for texts of the job's own. Pure.
+// The report for people: a table of the faults, other ends of generations, faults that weren't
+// injected and why that matters, the sum, and the verdict on the expectations. Params: plan_name —
+// of the file. not_here — indices in the plan of faults without an injection in these lines.
+// Returns: whole lines of at most 120 columns, except for texts of the job. Pure.
 std::string ChaosText(const ChaosReport& report, const ChaosPlan& plan,
                       const std::string& plan_name, const std::vector<size_t>& not_here);
 

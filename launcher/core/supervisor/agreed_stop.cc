@@ -8,7 +8,8 @@
 namespace ddprun::launcher {
 namespace {
 
-// When something fails after the commit: ranks that are just behind get to the stop step by then.
+// When something fails after the commit, ranks that are just behind have this long to reach the
+// step.
 constexpr absl::Duration kJustBehind = absl::Milliseconds(250);
 
 }  // namespace

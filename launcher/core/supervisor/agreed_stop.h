@@ -8,28 +8,29 @@
 
 namespace ddprun::launcher {
 
-// The workers of this node on their way to the step at which all ranks stop, once that is agreed
-// (R14): half of what the deadline leaves is for reaching it, the rest for saving there.
+// The time limits of this node's workers once a stop step is agreed (R14): half of the time until
+// the deadline for reaching the step, the rest for saving there. Workers that aren't at the step
+// when kLook is due are stopped.
 //
-//   open ─Commit─► reaching ─kLook: who isn't there is stopped─► saving ─► kTimeIsOver
-//                     │ Hasten: who isn't just behind, either      ▲
-//                     └────────────────────────────────────────────┘
+//   open ─Commit─► reaching ────────── half of the time, kLook ──► saving ─► kTimeIsOver
+//                     │ Hasten: 250 ms, for workers just behind,     ▲
+//                     └──────── then kLook ──────────────────────────┘
 //
-// Of one generation; pure; one thread.
+// For one generation; pure; one thread.
 class AgreedStop {
  public:
   enum class Due {
     kNothing,
-    kLook,        // are all at the step?
-    kTimeIsOver,  // stop them, wherever they are
+    kLook,        // check whether all workers are at the step
+    kTimeIsOver,  // stop the workers, wherever they are
   };
 
   // A generation begins.
   void Reset() { *this = AgreedStop(); }
-  // The step holds for all; their nodes are there for `within` from now. Requires: not committed().
+  // The step is agreed, and the nodes have `within` from now. Requires: not committed().
   void Commit(Instant now, absl::Duration within);
-  // Something failed: whoever is not at the step soon won't get there; who saves there is spared.
-  // Requires: committed().
+  // Something failed. A worker that isn't at the step soon won't get there, and one that saves
+  // there may finish. Requires: committed().
   void Hasten(Instant now);
   // Only while the workers run.
   Due OnTimer(Instant now);
@@ -38,7 +39,7 @@ class AgreedStop {
 
   bool committed() const { return committed_; }
 
-  // What doesn't hold of the fields below; "" = all of it does.
+  // Which invariant of the fields below is broken; "" = none.
   std::string BrokenInvariant() const;
 
  private:

@@ -10,8 +10,8 @@
 namespace ddprun::launcher {
 namespace {
 
-// How long the end of the stream, and then of the service child, is waited for. The service itself
-// gives the other agents 2 s to take the verdict.
+// How long the agent waits for the end of the stream, and then of the service child. The service
+// gives the other agents 2 s to read the verdict.
 constexpr absl::Duration kFinishBound = absl::Seconds(2);
 constexpr absl::Duration kServiceExitBound = absl::Seconds(5);
 

@@ -11,11 +11,11 @@
 
 namespace ddprun::launcher {
 
-// How an agent ends: why, with which status, and what is left to do before. In this order: the
-// workers are gone, the service knows that we leave (if a verdict didn't come first), the stream is
-// closed, the service has let the others go if it is our child. Each wait has a bound. The last one
-// may be long, because of agents that are late: then the user is told, and a signal ends it.
-// Pure; one thread.
+// How an agent ends: why, with which status, and what is left to do before. The order is: the
+// workers are gone; the service knows that we leave, unless a verdict came first; the stream is
+// closed; the service, if it is our child, has sent the verdict to the other agents and ended. Each
+// wait has a bound. The last one may be long if agents are late; the user is notified then, and a
+// signal ends the wait. Pure; one thread.
 class Ending {
  public:
   enum class Step {
@@ -24,7 +24,7 @@ class Ending {
     kFinishStream,  // half-close it
     kExit,
   };
-  // How far the others are with it.
+  // What has ended so far.
   struct Progress {
     bool workers_gone = false;
     bool stream_open = false;
@@ -35,19 +35,19 @@ class Ending {
   explicit Ending(EndingSettings settings, Instant now = Instant())
       : settings_(settings), service_until_(now + settings.late_agents) {}
 
-  // What leads to an end, or changes it. The last status holds.
+  // The agent ends with this status, unless a later call changes it.
   void Begin(int status) { status_ = status; }
-  // The verdict that the agent ends with. The first one holds.
+  // The verdict that the agent ends with. Only the first one counts.
   void OnVerdict(const rendezvous::Verdict& verdict);
-  // Why, for people, where no verdict says it.
+  // The reason, for people, if there is no verdict.
   void Explain(std::string why) { why_ = std::move(why); }
   // The node leaves the job on a signal, or because its keeper died.
   void Leave(int signal_number);
   void LeaveWithoutKeeper();
   void LeaveSent() { leave_sent_ = true; }
-  // Nobody would end the stream, even if it seems open.
+  // The service is given up: its side of the stream won't be closed, even if the stream seems open.
   void GiveUpService() { service_given_up_ = true; }
-  // Processes outlived KILL. Returns: whether that is news, and not too late to be told.
+  // Processes outlived SIGKILL. Returns: whether this is new and the stream can still report it.
   bool OnUnclean();
   void SetServiceRunning(bool running) { service_running_ = running; }
 
@@ -55,14 +55,14 @@ class Ending {
   Step Next(Instant now, const Progress& progress);
   // True, once: the wait is over, so exit.
   bool OnTimer(Instant now);
-  // How much longer the service is waited for; once, when that takes longer than its bound.
+  // How much longer the agent waits for its service; set once, when the service outlives its bound.
   std::optional<absl::Duration> TakeLateWait(Instant now);
   // When OnTimer is wanted; infinite = not at all.
   Instant Deadline() const { return bound_; }
-  // The last effect, but for `stopped`.
+  // The last effect, without `stopped`.
   Exit ToExit() const;
 
-  // 0 for a success; by the settings the first cause's own.
+  // The exit status for a verdict: 0 for a success, and with --exit_code worker the first cause's.
   int StatusOf(const rendezvous::Verdict& verdict) const;
   bool is_leaving() const { return leaving_; }
   int leave_signal() const { return leave_signal_; }
@@ -72,7 +72,7 @@ class Ending {
   int status() const { return status_; }
   const std::string& why() const { return why_; }
 
-  // What doesn't hold of the fields below; "" = all of it does.
+  // Which invariant of the fields below is broken; "" = none.
   std::string BrokenInvariant() const;
 
  private:
@@ -87,8 +87,8 @@ class Ending {
   bool service_given_up_ = false;
   bool service_running_ = false;  // as our child
   bool finish_sent_ = false;      // once in an agent's life
-  bool awaits_service_ = false;   // to let the others go; only after the stream is closed
-  Instant service_until_;         // it may go on until then for agents that are late
+  bool awaits_service_ = false;   // waits for the service to end; only after the stream is closed
+  Instant service_until_;         // until when the service may go on for agents that are late
   bool awaits_late_ = false;      // only with awaits_service_
   bool told_late_ = false;        // only with awaits_late_
   Instant bound_ = Instant::Infinite();

@@ -24,7 +24,7 @@ void EndpointHints::OnEndpoint(const EndpointFound& found) {
 }
 
 void EndpointHints::OnStandby(Instant now, const rendezvous::Standby& standby) {
-  // Who came before can come again.
+  // Another node has joined once, so the endpoint is right.
   told_ = told_ || standby.nodes_present > 1;
   const bool alone = HasHint() && standby.nodes_present <= 1 && !standby.spare;
   if (!alone || told_) {
@@ -76,7 +76,7 @@ std::string EndpointHints::BrokenInvariant() const {
   if ((keeps_others_away_ || is_strange_) && !several_nodes_)
     return "a single node is kept from others";
   if (!tell_at_.is_infinite() && (told_ || !HasHint())) {
-    return "a node is told a hint that it knows, or hasn't";
+    return "a hint is due that was given, or doesn't exist";
   }
   return "";
 }

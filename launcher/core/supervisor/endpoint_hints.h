@@ -11,14 +11,14 @@
 
 namespace ddprun::launcher {
 
-// What may be wrong with the endpoint that the user gave: nobody answers there, or nobody else
-// comes. A node that stays alone at a loopback address is told so once, after two seconds; another
-// one, and one whose address is not its own (a translated address isn't known from a wrong one), is
-// given its hint after ten, in which nodes that a scheduler starts together have joined.
-// Pure; one thread.
+// Hints at what may be wrong with the endpoint that the user gave, when no service answers there or
+// no other node joins. Each hint is given once: two seconds after a node is alone at a loopback
+// address; after ten in other cases, because nodes that a scheduler starts together have joined by
+// then. An address that isn't this machine's may be wrong or translated (NAT), so it is only a
+// hint. Pure; one thread.
 class EndpointHints {
  public:
-  // `several_nodes`: the job may have more than one node, which a loopback address keeps away.
+  // `several_nodes`: the job may have more nodes, which can't reach a loopback address.
   EndpointHints(EndpointName endpoint, bool several_nodes);
 
   void OnEndpoint(const EndpointFound& found);
@@ -28,18 +28,17 @@ class EndpointHints {
     told_ = true;
     tell_at_ = Instant::Infinite();
   }
-  // What the user is to know, when it is time.
+  // The text for the user, when it is due.
   std::optional<std::string> OnTimer(Instant now);
   // When OnTimer is wanted; infinite = not at all.
   Instant Deadline() const { return tell_at_; }
 
-  // A sentence for somebody at whose endpoint nobody answers, with a blank before it; "" = nothing
-  // stands out.
+  // A sentence on why no service answers at the endpoint, with a blank before it; "" = not known.
   std::string WhyNobodyAnswers() const;
-  // The same if the resolver doesn't know the endpoint's host.
+  // The same if the endpoint's host name doesn't resolve.
   std::string WhyUnknown() const;
 
-  // What doesn't hold of the fields below; "" = all of it does.
+  // Which invariant of the fields below is broken; "" = none.
   std::string BrokenInvariant() const;
 
  private:
@@ -51,11 +50,11 @@ class EndpointHints {
   EndpointName endpoint_;
   bool several_nodes_;
   bool keeps_others_away_ = false;  // only with several_nodes_
-  bool is_strange_ = false;         // served here, under an address of elsewhere; as above
-  bool is_elsewhere_ = false;       // not on this node, as far as it knows itself
+  bool is_strange_ = false;         // served here under an address that isn't ours; as above
+  bool is_elsewhere_ = false;       // the endpoint isn't on this node, as far as is known
   bool port_is_taken_ = false;      // by another process of this node
   std::string port_advice_;
-  bool told_ = false;                      // or others came; then tell_at_ stays infinite
+  bool told_ = false;                      // hint given, or others came; tell_at_ stays infinite
   Instant tell_at_ = Instant::Infinite();  // finite only with HasHint()
 };
 

@@ -9,8 +9,8 @@
 
 namespace ddprun::launcher {
 
-// How long a node that is done waits for the others (R8): for as long as they need it or the user
-// wants. They need the node of the service, and that of rank 0, which has the store.
+// How long a node that is done waits for the others (R8): for --exit_barrier_timeout, and if it has
+// the service or rank 0's store, for as long as the others need them.
 //
 //   open ─Begin─► waiting ─OnTimer─► open, and the node leaves
 //     ▲              │ OnAssigned, Cancel
@@ -25,14 +25,14 @@ class ExitBarrier {
   void OnAssigned(uint32_t group_rank);
   // All workers of this node have ended well.
   void Begin(Instant now, bool hosts_service);
-  // They have to run again.
+  // The workers have to run again.
   void Cancel() { end_ = Instant::Infinite(); }
-  // True, once: it has waited for long enough.
+  // True, once: the timeout is over.
   bool OnTimer(Instant now);
   // When OnTimer is wanted; infinite = not at all.
   Instant Deadline() const { return end_; }
 
-  // Why it leaves, for people.
+  // Why the node leaves, for people.
   std::string Why() const;
 
  private:

@@ -9,19 +9,19 @@
 
 namespace ddprun::launcher {
 
-// What the generation that ended last on this node came to, and whether its stores are gone.
+// How the last generation on this node ended, and whether its stores are gone.
 // Pure; one thread.
 class LastGeneration {
  public:
   // The next one begins.
   void OnAssigned() { succeeded_ = rendezvous::Generation(); }
-  // Nothing of it is left.
+  // No process of the generation is left.
   void OnEmpty(const GroupEmpty& event);
-  // All its workers here ended well, and this node waits for the others (R8).
+  // All workers here ended well, and this node waits for the others (R8).
   void Succeed(rendezvous::Generation generation);
-  // A failure elsewhere restarts it. Returns: whether it had succeeded here.
+  // A failure on another node restarts the generation. Returns: whether it had succeeded here.
   bool Withdraw(rendezvous::Generation generation);
-  // Its stores are to be dropped. Returns: whether they were not yet.
+  // The generation's stores are to be dropped. Returns: whether this is the first call for it.
   bool EndStores(rendezvous::Generation generation);
 
   bool succeeded() const { return succeeded_ != rendezvous::Generation(); }
@@ -32,7 +32,7 @@ class LastGeneration {
   rendezvous::Generation succeeded_;          // 0 = none, or it was withdrawn
   rendezvous::Generation stores_ended_;       // never goes back
   std::optional<uint64_t> step_;              // highest that was marked
-  std::optional<rendezvous::NodeTime> time_;  // how it was spent
+  std::optional<rendezvous::NodeTime> time_;  // how the workers spent the generation
 };
 
 }  // namespace ddprun::launcher

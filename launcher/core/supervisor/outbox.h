@@ -20,15 +20,15 @@ class Outbox {
   // The service has processed everything up to `sequence`. One that was never given proves nothing:
   // all is kept, and said again.
   void Confirm(uint64_t sequence);
-  // What must be sent again on a new stream, in order.
+  // The messages to send again on a new stream, in order.
   const std::deque<rendezvous::AgentMessage>& pending() const { return pending_; }
 
-  // What doesn't hold of the fields below; "" = all of it does.
+  // Which invariant of the fields below is broken; "" = none.
   std::string BrokenInvariant() const;
 
  private:
   uint64_t last_sequence_ = 0;  // given; 0 = none was
-  // Their sequences have no gap and end with last_sequence_.
+  // Messages in sequence: their numbers have no gap and end with last_sequence_.
   std::deque<rendezvous::AgentMessage> pending_;
 };
 

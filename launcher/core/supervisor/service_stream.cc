@@ -39,7 +39,7 @@ std::vector<AgentMessage> ServiceStream::OnWelcome(Instant now,
                                                    const rendezvous::Welcome& welcome) {
   DDPRUN_CHECK(is_open(), "only an open stream is welcomed");
   state_ = State::kWelcomed;
-  // A service that has taken the job over may know less than its Welcome's readers.
+  // A service that has taken over the job may know less of it than the agents do.
   const Instant began = now - welcome.job_age;
   job_began_ = term_ == welcome.term ? std::min(job_began_, began) : began;
   term_ = welcome.term;

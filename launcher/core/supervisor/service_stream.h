@@ -14,39 +14,38 @@
 
 namespace ddprun::launcher {
 
-// Who an agent is to the service.
+// How an agent identifies itself to the service.
 struct AgentIdentity {
   rendezvous::NodeId node_id;
   rendezvous::Incarnation incarnation;
-  rendezvous::NodeInfo node;  // as far as it is known at the start
+  rendezvous::NodeInfo node;  // the part that is known at the start
   std::string token;          // of the job; "" = none
   std::string release;
   uint32_t protocol_major = 0;
 };
 
-// This agent's words to the service: who says them, on which stream, and which of them the service
-// may not have heard (R6).
+// The messages of this agent to the service: numbers streams, fills in the agent's identity, and
+// keeps events that the service may not have processed (R6).
 //
 //   closed ─Open─► open ─OnWelcome─► welcomed
 //     ▲              │ Close             │
 //     └──────────────┴───────────────────┘
 //
-// Nothing but the Join goes before the Welcome: events that come earlier wait for it.
+// Only the Join is sent before the Welcome; events that come earlier wait for it.
 // Pure; one thread.
 class ServiceStream {
  public:
   ServiceStream(AgentIdentity identity, rendezvous::JobSpec job);
 
-  // Where others reach this node is known.
+  // The address under which others reach this node is known.
   void OnEndpoint(const EndpointFound& found);
   // The port for the next generation's store; 0 = none.
   void ReserveMasterPort(uint32_t port) { identity_.node.master_port = port; }
 
-  // A new stream is there. Returns: the Join to send on it; `generation` belongs to a state that
-  // isn't kIdle.
+  // A new stream is open. Returns: the Join to send on it. `generation` is ignored in kIdle.
   rendezvous::AgentMessage Open(Instant now, rendezvous::GroupState state,
                                 rendezvous::Generation generation);
-  // Returns: what has to be sent again, in order.
+  // Returns: the messages to send again, in order.
   std::vector<rendezvous::AgentMessage> OnWelcome(Instant now, const rendezvous::Welcome& welcome);
   // Returns: the answer.
   rendezvous::AgentMessage OnProbe(const rendezvous::Probe& probe);
@@ -58,14 +57,14 @@ class ServiceStream {
 
   bool is_open() const { return state_ != State::kClosed; }
   bool is_welcomed() const { return state_ == State::kWelcomed; }
-  // It was welcomed once, on this stream or another.
+  // The agent was welcomed once, on this stream or another.
   bool has_joined() const { return term_ != rendezvous::Term(); }
   rendezvous::Term term() const { return term_; }
   const rendezvous::NodeId& node_id() const { return identity_.node_id; }
   const rendezvous::NodeInfo& node() const { return identity_.node; }
   const rendezvous::JobSpec& job() const { return job_; }
 
-  // What doesn't hold of the fields below; "" = all of it does.
+  // Which invariant of the fields below is broken; "" = none.
   std::string BrokenInvariant() const;
 
  private:
@@ -78,8 +77,8 @@ class ServiceStream {
   State state_ = State::kClosed;     // kWelcomed: has_joined()
   rendezvous::StreamNumber number_;  // of the newest stream; > 0 unless there never was one
   rendezvous::Term term_;            // of the newest Welcome; never back to 0
-  Instant job_began_;                // not after then, by the Welcomes of that term
-  Outbox outbox_;                    // its sequences begin at 1 and have no gap
+  Instant job_began_;                // an upper bound, from the Welcomes of that term
+  Outbox outbox_;                    // sequence numbers begin at 1 and have no gap
 };
 
 }  // namespace ddprun::launcher

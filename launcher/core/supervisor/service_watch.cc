@@ -10,7 +10,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// A user who waits is told so after this long.
+// How long the service doesn't answer before the user is notified.
 constexpr absl::Duration kNotifyMissingAfter = absl::Seconds(1);
 
 }  // namespace

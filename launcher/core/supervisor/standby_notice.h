@@ -8,28 +8,29 @@
 
 namespace ddprun::launcher {
 
-// What this node waits for: told to the user when it lasts for a second, and each reason once.
+// What this node waits for. The user is notified when a wait has lasted for a second, once for each
+// reason.
 // Pure; one thread.
 class StandbyNotice {
  public:
-  // Params: reason: "" = there is none to tell; spare: the job runs without this node. Returns:
-  // whether the reason is a new one.
+  // Params: reason: "" = none; spare: the job runs without this node. Returns: whether the reason
+  // is a new one.
   bool OnStandby(Instant now, const std::string& reason, bool spare = false);
   // A generation begins: the wait is over.
   void OnAssigned() { *this = StandbyNotice(); }
-  // What the user is to know, when it is time.
+  // The text for the user, when it is due.
   std::optional<std::string> OnTimer(Instant now);
   // When OnTimer is wanted; infinite = not at all.
   Instant Deadline() const { return tell_at_; }
-  // It waits, and others work.
+  // The node waits while others work.
   bool is_spare() const { return spare_; }
-  // It waits: the service has said so.
+  // The service has said that the node has to wait.
   bool waits() const { return !reason_.empty(); }
 
  private:
-  std::string reason_;                     // "" = it doesn't wait
-  bool spare_ = false;                     // only while it waits
-  Instant tell_at_ = Instant::Infinite();  // infinite once it was told
+  std::string reason_;                     // "" = the node doesn't wait
+  bool spare_ = false;                     // only while the node waits
+  Instant tell_at_ = Instant::Infinite();  // infinite once the user was notified
 };
 
 }  // namespace ddprun::launcher

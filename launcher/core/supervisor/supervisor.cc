@@ -9,7 +9,7 @@
 #include "base/check.h"
 #include "base/signal_name.h"
 
-// The dialogue with the service and the life of the group. supervisor_ending.cc has how a node
+// The stream to the service and the life of the worker group. supervisor_ending.cc has how a node
 // leaves and an agent ends.
 namespace ddprun::launcher {
 
@@ -123,7 +123,7 @@ void Supervisor::OnMessage(const rendezvous::Assignment& assignment) {
   if (group_.phase() == WorkerGroup::Phase::kIdle) {
     return preemption_.is_going() ? LeaveOnSignal(preemption_.signal()) : Spawn(assignment);
   }
-  // A stop that was lost with a stream: the newer generation says the same.
+  // The StopWorkers was lost with a stream; a newer generation implies it.
   next_assignment_ = assignment;
   StopGroup(SIGTERM, assignment.reason);
 }
@@ -149,7 +149,7 @@ bool Supervisor::Runs(rendezvous::Generation generation) const {
   return generation == group_.generation() && group_.phase() == WorkerGroup::Phase::kRunning;
 }
 
-// Without any help of the service: here, or for a spare elsewhere.
+// Whether workers can go on without the service: ours, or if this node is a spare, those of others.
 bool Supervisor::WorkersGoOn() const {
   switch (group_.phase()) {
     case WorkerGroup::Phase::kRunning:
@@ -211,7 +211,7 @@ void Supervisor::On(const WorkerSuspended& event) {
       event.generation, {event.local_rank}, absl::StrCat("stopped by ", SignalName(event.signal))});
 }
 
-// A report that can't be sent is worth nothing later: who is still suspect then is told anew.
+// A report that can't be sent isn't kept: if a worker is still suspect later, a new report says so.
 void Supervisor::On(const ProgressFound& event) {
   if (!Runs(event.generation)) return;
   group_.SetAnySuspect(event.report.any_suspect());
@@ -242,13 +242,13 @@ void Supervisor::On(const GroupEmpty& event) {
     RecordFact("stopped_at_step",
                {{"generation", generation}, {"step", absl::StrCat(event.stopped_at)}});
   }
-  // At a stop step workers end with 0 too, but they aren't done.
+  // Workers that stop at a stop step end with 0, too, but they aren't done.
   if (group_.succeeded() && event.stopped_at == 0) {
     last_.Succeed(event.generation);
     Send(event.generation, rendezvous::GroupSucceeded{last_.time()});
     return barrier_.Begin(now_, stream_.node().hosts_service);
   }
-  // Where the others still save, they may need the stores; the next generation ends them.
+  // Workers of other nodes that still save may need the stores; the next generation ends them.
   if (event.stopped_at == 0) EndStores("the generation was stopped");
   if (LeavePreempted()) return;
   SendStopped(/*clean=*/true);
@@ -261,11 +261,12 @@ void Supervisor::OnMessage(const rendezvous::StopWorkers& stop) {
   if (phase_ == Phase::kEnding) return;
   if (group_.phase() != WorkerGroup::Phase::kIdle && stop.generation >= group_.generation()) {
     if (stop_.committed() && Runs(group_.generation())) return stop_.Hasten(now_);
-    // Where a worker hangs, nothing is left that could end well within a grace.
+    // If a worker hangs, the others wait for it and can't end well within a grace period.
     const int signal_number = preemption_.is_going() ? preemption_.signal() : SIGTERM;
     group_.any_suspect() ? KillGroup(stop.reason) : StopGroup(signal_number, stop.reason);
   } else if (last_.Withdraw(stop.generation)) {
-    // All ended well here, so there is nothing to stop; a failure elsewhere restarts us too (R8).
+    // All workers here ended well, so there is nothing to stop. A failure on another node restarts
+    // them, too (R8).
     barrier_.Cancel();
     EndStores(stop.reason);
     if (!LeavePreempted()) SendStopped(/*clean=*/true);
@@ -305,7 +306,7 @@ void Supervisor::Explain(const std::string& why) {
 void Supervisor::KillGroup(const std::string& why) {
   Explain(why);
   if (Runs(group_.generation()) && !MayRejoin()) group_.SpareNobody();
-  // Those that can rejoin hang because of another.
+  // Workers that can rejoin hang only because of another one, so they may still let go.
   if (Runs(group_.generation()) && !group_.spared().empty()) {
     return Apply(group_.Stop(now_, real_now_, SIGKILL, LetGoBound()), why);
   }
@@ -328,8 +329,8 @@ void Supervisor::Apply(GroupAction action, const std::string& why) {
     case GroupAction::kSweep:
       if (!MayRejoin()) group_.SpareNobody();
       NotifyLate();
-      // Where all ended well, other nodes' workers still use the stores that are here (R8); so they
-      // may where all have saved at a stop step.
+      // If all workers here ended well, or saved at a stop step, workers of other nodes may still
+      // use the stores here (R8).
       if (!group_.succeeded() && (!stop_.committed() || group_.spared().empty())) {
         EndStores(group_.why().empty() ? why : group_.why());
       }
@@ -338,7 +339,7 @@ void Supervisor::Apply(GroupAction action, const std::string& why) {
   }
 }
 
-// Workers that ended with 0 at a stop step aren't done: their node is taken away, or starts anew.
+// Workers that ended with 0 at a stop step aren't done: their node is taken away or restarts them.
 SweepGroup::After Supervisor::SweepAfter() const {
   if (killed_by_signal_) return SweepGroup::After::kSecondSignal;
   const bool done = group_.succeeded() && !stop_.committed();
@@ -386,7 +387,7 @@ Instant Supervisor::NextDeadline() const {
   return std::min(clock_.Wake(NextBound()), preemption_.TimeIsOver());
 }
 
-// By the clock.
+// In the time of clock_.
 Instant Supervisor::NextBound() const {
   Instant next = std::min({group_.Deadline(), preemption_.Deadline(), standby_.Deadline()});
   if (group_.phase() == WorkerGroup::Phase::kRunning) next = std::min(next, stop_.Deadline());

@@ -26,7 +26,7 @@
 
 namespace ddprun::launcher {
 
-// What one agent is told about itself at its start: for each part what that part takes.
+// The settings of one agent, by the part of the supervisor that uses them.
 struct SupervisorConfig {
   rendezvous::JobSpec job;
   AgentIdentity identity;
@@ -47,9 +47,8 @@ struct SupervisorConfig {
 //   joining ─Welcome─► standby ─Assignment─► (worker group runs, stops, is swept) ─► standby …
 //      any ─verdict, refusal, service lost, signal─► ending ─(group empty, stream closed)─► ended
 //
-// It is a conductor: each part below owns its state and answers with a decision; what one part's
-// decision means to the others, and which effects it has, stands here. docs/ARCHITECTURE.md has
-// the parts as a table.
+// Each part below owns its state and answers with decisions. The supervisor turns a decision of one
+// part into effects and into calls of the others. docs/ARCHITECTURE.md has the parts as a table.
 //
 // Threads: one at a time; the shell's loop.
 class Supervisor {
@@ -65,15 +64,15 @@ class Supervisor {
 
   // "joining", "waiting", "running", "stopping" or "ending", for people and probes.
   const char* StateName() const;
-  // What there is of the service's absence; empty while it is heard, or this agent ends.
+  // The service's absence; nullopt while it is heard, or this agent ends.
   std::optional<ServiceWatch::Absence> MissingService(Instant now) const {
     return is_ending() ? std::nullopt : watch_.Look(clock_.At(now));
   }
-  // Of the service that welcomed this agent last; 0 = none did.
+  // The term of the service that welcomed this agent last; 0 = none did.
   rendezvous::Term term() const { return stream_.term(); }
-  // The newest that began here; 0 = none.
+  // The newest generation that began here; 0 = none.
   rendezvous::Generation generation() const { return group_.generation(); }
-  // It ends, or has ended, for whatever reason.
+  // This agent ends, or has ended, for any reason.
   bool is_ending() const { return phase_ >= Phase::kEnding; }
   // Whether this agent ends, or has ended, because it gave the service up.
   bool LostService() const { return ending_.gave_up_service(); }
@@ -81,13 +80,13 @@ class Supervisor {
   const std::optional<uint64_t>& last_step() const { return last_.step(); }
   // One line of state, for logs and invariants.
   std::string DebugString() const;
-  // What doesn't hold of the parts, or between them; "" = all of it does. For tests, after a Step.
+  // Which invariant of the parts, or between them, is broken; "" = none. For tests, after a Step.
   std::string BrokenInvariant() const;
 
  private:
   enum class Phase { kJoining, kStandby, kEnding, kEnded };
 
-  // What happens here.
+  // Events of this node.
   void On(const EndpointFound&);
   void On(const StreamOpened&);
   void On(const ServiceMessageReceived&);
@@ -106,7 +105,7 @@ class Supervisor {
   void On(const SignalReceived&);
   void On(const TimerFired&);
 
-  // What the service says.
+  // Messages of the service.
   void OnMessage(const rendezvous::Welcome&);
   void OnMessage(const rendezvous::Probe&);
   void OnMessage(const rendezvous::Standby&);
@@ -162,7 +161,7 @@ class Supervisor {
 
   Instant NextBound() const;
 
-  // Effects.
+  // These append an effect to effects_.
   void Send(rendezvous::Generation generation, decltype(rendezvous::AgentMessage::body) body);
   void LookAtStop(uint32_t round, uint64_t step);
   void Notify(NotifyUser::Level level, std::string text);
@@ -172,14 +171,14 @@ class Supervisor {
   const SignalPolicy signals_;
   const bool restart_stopped_;
   const std::string endpoint_;  // for people
-  // Of the newest step; neither ever goes back. The parts' bounds are by the clock, all but that of
-  // this node's own time, and the ends that the keeper sees.
+  // The times of the newest Step(); neither ever goes back. The parts' time-outs use `now_`, the
+  // time of clock_. --preempt_after and the times of workers' ends are real time.
   Instant real_now_;
   Instant now_;
   AttentiveClock clock_;
-  // kJoining: the watch joins too. kEnded: nothing happens any more.
+  // kJoining: so is watch_. kEnded: events have no effect any more.
   Phase phase_ = Phase::kJoining;
-  std::vector<SupervisorEffect> effects_;  // of the step that is under way
+  std::vector<SupervisorEffect> effects_;  // of the current Step()
 
   // The service.
   ServiceStream stream_;
@@ -190,8 +189,8 @@ class Supervisor {
   // The workers.
   WorkerGroup group_;
   bool killed_by_signal_ = false;  // a second signal has come
-  int ending_signal_ = 0;          // the last one that ends; 0 = none
-  Instant signalled_;              // when it came
+  int ending_signal_ = 0;          // the last signal that ends the agent; 0 = none
+  Instant signalled_;              // when ending_signal_ came
   LastGeneration last_;
   ExitBarrier barrier_;
   std::optional<rendezvous::Assignment> next_assignment_;  // waits for the group to be empty

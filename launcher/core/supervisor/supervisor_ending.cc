@@ -11,7 +11,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// timeout(1) signals its child and then its own process group, which is one stop.
+// timeout(1) signals its child and then its own process group, so one stop sends two signals.
 constexpr absl::Duration kSameSignal = absl::Milliseconds(250);
 
 }  // namespace
@@ -20,8 +20,8 @@ constexpr absl::Duration kSameSignal = absl::Milliseconds(250);
 
 void Supervisor::On(const SignalReceived& event) {
   if (!signals_.Ends(event.number)) {
-    // USR1 and the like are the workers' business. One that found none is noted all the same, or
-    // nobody could tell why it had no effect.
+    // USR1 and the like are for the workers. A signal that comes while none runs is recorded, so
+    // that the log explains why it had no effect.
     const bool passed_on = Runs(group_.generation());
     RecordFact("signal", {{"signal", SignalName(event.number)},
                           {"action", passed_on ? "passed_on" : "dropped"}});
@@ -49,7 +49,7 @@ void Supervisor::On(const SignalReceived& event) {
   }
 }
 
-// At once.
+// A second signal kills the workers now.
 void Supervisor::OnSecondSignal(int number) {
   if (group_.phase() == WorkerGroup::Phase::kIdle) return Finish();
   Notify(NotifyUser::Level::kWarning,
@@ -73,13 +73,13 @@ void Supervisor::LeaveOnSignal(int number) {
                         ": stopping the workers, killing what is left after ",
                         absl::FormatDuration(stream_.job().stop_grace), " (again: at once)"));
   }
-  // The others should not wait for our workers to end when the job ends anyhow.
+  // If the job ends with this, the other nodes needn't wait until our workers have ended.
   if (!waits_for_verdict && LeaveEndsJob()) SendLeave();
   StopGroup(number, preemption_.WhyLeaving(number, "the agent got "));
   ContinueEnding();
 }
 
-// Without its service a job can't go on.
+// Whether the job ends when this node leaves: on Ctrl-C, and if this node has the service.
 bool Supervisor::LeaveEndsJob() const {
   return signals_.EndsJob(ending_.leave_signal()) || stream_.node().hosts_service;
 }
@@ -97,16 +97,17 @@ void Supervisor::SendLeave() {
 
 // ------------------------------------------------------------- a node that is taken away
 
-// Whether there is something to agree about, and somebody to agree with.
+// Whether a stop step can be agreed on: the service is reachable, and workers run here, or this
+// node has the service and others still save.
 bool Supervisor::CanAgree() const {
   if (phase_ != Phase::kStandby || !stream_.is_welcomed()) return false;
-  // The node of the service goes last: it doesn't cut off others that still save.
+  // The node with the service goes last, because others that still save need it.
   const bool is_idle = group_.phase() == WorkerGroup::Phase::kIdle;
   const bool others_save = stop_.committed() && stream_.node().hosts_service && is_idle;
   return others_save || Runs(group_.generation());
 }
 
-// The preemption has begun, and CanAgree(): tells the others.
+// Notifies the other nodes of the preemption. Requires: preemption_.is_going() and CanAgree().
 void Supervisor::Agree() {
   const int number = preemption_.signal();
   if (group_.phase() == WorkerGroup::Phase::kIdle) {
@@ -125,7 +126,7 @@ void Supervisor::Agree() {
                                                 .drained = preemption_.is_drained()});
 }
 
-// The preemption has begun, by something else than a signal.
+// The preemption has begun, but not by a signal.
 void Supervisor::AgreeOrLeave() {
   const std::string why = preemption_.WhyLeaving(preemption_.signal());
   RecordFact(preemption_.is_drained() ? "drain" : "preempt_time", {{"why", why}});
@@ -133,7 +134,8 @@ void Supervisor::AgreeOrLeave() {
   CanAgree() ? Agree() : LeaveOnSignal(preemption_.signal());
 }
 
-// `ddprun drain` (R15): as if this node were taken away, but for the job, which waits for another.
+// `ddprun drain` (R15): the same as a preemption of this node, except that the job goes on and
+// waits for another node.
 void Supervisor::OnMessage(const rendezvous::Drain& drain) {
   if (phase_ == Phase::kEnding || preemption_.is_going()) return;
   if (stream_.node().hosts_service) {
@@ -169,7 +171,7 @@ void Supervisor::On(const StopStepLooked& event) {
   }
 }
 
-// What the deadline is divided into is over (R14).
+// A part of the time until the deadline may be over (R14).
 void Supervisor::CheckPreemption() {
   switch (preemption_.OnTimer(now_, real_now_)) {
     case Preemption::Due::kTime:  // the last moment to stop and save
@@ -193,8 +195,8 @@ void Supervisor::CheckPreemption() {
   }
 }
 
-// A node that is taken away goes when its workers have ended. That of the service stays until the
-// others are done too, and then ends with the job. True: it goes.
+// A node that is taken away leaves when its workers have ended. The node with the service stays
+// until the others are done, too, and ends with the job. Returns: whether the node leaves.
 bool Supervisor::LeavePreempted() {
   if (!preemption_.is_going()) return false;
   if (stream_.node().hosts_service) {
@@ -215,7 +217,7 @@ void Supervisor::OnMessage(const rendezvous::Verdict& verdict) {
   ending_.OnVerdict(verdict);
   const bool ran_here = group_.generation() != rendezvous::Generation();
   if (verdict.outcome == rendezvous::Outcome::kSucceeded && !ran_here) {
-    // Its status is 0, as if it had trained.
+    // The exit status is 0, as if this node had trained.
     Notify(NotifyUser::Level::kWarning,
            standby_.waits() || standby_.is_spare()
                ? "the job succeeded without this node, which was a spare and ran no "
@@ -263,7 +265,7 @@ void Supervisor::On(const KeeperLost& event) {
   if (group_.phase() == WorkerGroup::Phase::kSweeping) group_.OnEmpty();
   group_.ForgetKept();
   if (phase_ == Phase::kEnding) return ContinueEnding();
-  // To the job this is an orderly loss of the node: it has no workers any more.
+  // The node has no workers any more, so for the job this is an orderly leave.
   ending_.LeaveWithoutKeeper();
   SendLeave();
   End(kExitFailed, "the agent ends");
@@ -280,7 +282,7 @@ void Supervisor::EndUnclean() {
   ContinueEnding();
 }
 
-// Whatever led to it: an agent that ends waits for no other node's workers.
+// An agent that ends, for any reason, doesn't wait for the workers of other nodes.
 void Supervisor::BecomeEnding() {
   phase_ = Phase::kEnding;
   barrier_.Cancel();
@@ -328,7 +330,7 @@ void Supervisor::Finish() {
   effects_.push_back(std::move(exit));
 }
 
-// An error that ends this agent.
+// Reports an error that ends this agent.
 void Supervisor::ReportEnd(const std::string& text) {
   ending_.Explain(text);
   Notify(NotifyUser::Level::kError, text);

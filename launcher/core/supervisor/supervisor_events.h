@@ -14,23 +14,23 @@
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/types.h"
 
-// What goes into a Supervisor and what comes out of it.
+// The events and effects of a Supervisor.
 namespace ddprun::launcher {
 
 // ------------------------------------------------------------- events: what happened
 
-// Where the service is and how others reach this node was found out. Comes once, before the first
+// The service's place and this node's addresses are known. Comes once, before the first
 // StreamOpened.
 struct EndpointFound {
   std::string node_address;
   std::string store_address;    // of the agent's store for other nodes; "" = none
   bool hosts_service = false;   // the service is a child of this agent
-  bool hosts_endpoint = false;  // the endpoint is this machine's: its address, or the service
-  bool is_strange = false;      // this node serves at it, and has no such address
-  bool is_loopback = false;     // no other machine can reach it
-  // Another process of this machine has its port: an agent with the job's service, or a stranger.
+  bool hosts_endpoint = false;  // this machine has the endpoint's address, or runs the service
+  bool is_strange = false;      // this node serves the endpoint, but hasn't its address
+  bool is_loopback = false;     // no other machine can reach the endpoint
+  // Another process of this machine has the endpoint's port: the job's service, or anything else.
   bool port_is_taken = false;
-  std::string port_advice;  // if it is taken: how to choose another, with what joins it; or ""
+  std::string port_advice;  // if the port is taken: how to choose another one, punctuation first
 };
 
 struct StreamOpened {};
@@ -39,7 +39,7 @@ struct ServiceMessageReceived {
   rendezvous::ServiceMessage message;
 };
 
-// A probe of the service came, and was answered, over a connection for heartbeats.
+// A probe of the service came over the connection for heartbeats, and was answered.
 struct HeartbeatHeard {};
 
 struct ServiceStreamClosed {
@@ -63,16 +63,16 @@ struct WorkerEnded {
   WorkerEnd end;
 };
 
-// A worker waits for the end of its generation, to rejoin the next one as the process that it is;
-// or it has done its work, and no longer can.
+// A worker waits for the end of its generation, and its process can rejoin the next one; or it has
+// done its work and no longer can.
 struct WorkerCanRejoin {
   rendezvous::Generation generation;
   uint32_t local_rank = 0;
   bool can = true;
 };
 
-// Such a worker has let go of its generation: it has no process groups of it any more, and asks for
-// its next place.
+// Such a worker has let go of (released) its generation: it has destroyed its process groups and
+// asks for its next rank.
 struct WorkerLetGo {
   rendezvous::Generation generation;
   uint32_t local_rank = 0;
@@ -86,7 +86,7 @@ struct WorkerSuspended {
   int signal = 0;
 };
 
-// A look at the workers is done: some are suspect or no longer are, or the service asked.
+// The hang detector has a report: workers are suspect or no longer are, or the service asked.
 struct ProgressFound {
   rendezvous::Generation generation;
   rendezvous::HangReport report;
@@ -97,17 +97,16 @@ struct StopStepLooked {
   rendezvous::Generation generation;
   uint32_t round = 0;  // of the LookAtStopStep
   rendezvous::StopLook look;
-  bool all_stopped = false;  // all that live are at the committed step, and save
+  bool all_stopped = false;  // all live workers are at the committed step, and save
 };
 
-// No process of the generation is left but those that were spared; `master_port` is reserved for
-// the next one (0 = none), and `step` is the highest that its workers marked (nullopt = none did).
+// No process of the generation is left, except spared workers and leftovers.
 struct GroupEmpty {
   rendezvous::Generation generation;
-  uint32_t master_port = 0;
-  std::optional<uint64_t> step;
-  uint64_t stopped_at = 0;  // the step at which workers stopped as committed; 0 = none did
-  std::optional<rendezvous::NodeTime> time = {};  // how they spent it
+  uint32_t master_port = 0;      // reserved for the next generation; 0 = none
+  std::optional<uint64_t> step;  // the highest that the workers marked; nullopt = none did
+  uint64_t stopped_at = 0;       // the committed step at which workers stopped; 0 = none did
+  std::optional<rendezvous::NodeTime> time = {};  // how the workers spent the generation
 };
 
 // The keeper died, and the workers with it.
@@ -129,7 +128,8 @@ using SupervisorEvent =
 
 // ------------------------------------------------------------- effects: what the shell must do
 
-// Send on the current stream; lost without one (the supervisor sends again after a reconnect).
+// Send on the current stream. Without a stream the message is lost, and the supervisor sends it
+// again after a reconnect.
 struct SendMessage {
   rendezvous::AgentMessage message;
 };
@@ -137,8 +137,8 @@ struct SendMessage {
 // Half-close the stream and don't reconnect.
 struct FinishStream {};
 
-// Start all workers of this node, but for those that are kept: these get the assignment as the
-// processes that they are. WorkerStarted comes for all.
+// Start the workers of this node. Those that are kept go on in their processes and get the
+// assignment. WorkerStarted follows for all.
 struct SpawnGroup {
   rendezvous::Assignment assignment;
   std::vector<uint32_t> kept = {};  // local ranks
@@ -147,9 +147,9 @@ struct SpawnGroup {
 struct SignalGroup {
   rendezvous::Generation generation;
   int signal = 0;
-  bool stops = true;  // they are to end of it
-  // Local ranks that don't get it. If it stops the others, these are told that their generation is
-  // over, and why.
+  bool stops = true;  // the signal is to end the workers
+  // Local ranks that don't get the signal. If it stops the others, these are notified that their
+  // generation is over, and why.
   std::vector<uint32_t> spared = {};
   std::string why = {};
 };
@@ -160,9 +160,9 @@ struct LookAtWorkers {
   absl::Duration sample;
 };
 
-// These workers hold up the others. With `end`, for each that still stands where it stood feed
-// WorkerEnded with `hung`, which has the others killed too, unless the user wants a report only.
-// Without, say so.
+// These workers hold up the others. With `end`: for each that has made no progress since, report
+// WorkerEnded with `hung`, which kills the others, too, unless the user wants only a report
+// (--on_hang report). Without `end`: notify the user.
 struct HandleHungWorkers {
   rendezvous::Generation generation;
   std::vector<uint32_t> local_ranks;
@@ -170,34 +170,34 @@ struct HandleHungWorkers {
   bool end = true;
 };
 
-// Hold workers that reach `step` (0 = none) from here on, see how far all are, and answer with
-// StopStepLooked. Round 0: only look, whether they ask or are at the committed step; the answer
-// comes at once.
+// Hold workers that reach `step` (0 = none) from now on, and answer with StopStepLooked, which has
+// how far all workers are. Round 0: hold nobody; the answer comes at once and says whether the
+// workers want a stop step or are at the committed one.
 struct LookAtStopStep {
   rendezvous::Generation generation;
   uint32_t round = 0;
   uint64_t step = 0;
 };
 
-// Let the workers that are held save and end.
+// Let the held workers save and end.
 struct CommitStopStep {
   rendezvous::Generation generation;
   uint64_t step = 0;
 };
 
-// Kill all that is left of the generation, but for the workers that are spared, and what descends
-// from them, and for what ended workers have left and has time to end; GroupEmpty follows. Comes
-// again when spared ones are to be killed after all.
+// Kill all processes of the generation except spared workers with their descendants, and leftovers
+// that have time to end; GroupEmpty follows. Comes again if spared workers are to be killed after
+// all.
 struct SweepGroup {
   rendezvous::Generation generation;
   std::vector<uint32_t> spared = {};  // local ranks
   std::string why = {};               // the generation ends, for workers that ask the agent
   enum class After { kSuccess, kStop, kSecondSignal };
-  After after = After::kStop;  // what the workers have left has time for
+  After after = After::kStop;  // decides how much time leftovers have
 };
 
-// The generation is over for all nodes: drop its stores. Comes once for each, unless the next
-// begins or the agent exits first.
+// The generation is over for all nodes: drop its stores. Comes once for each generation, unless the
+// next one begins or the agent exits first.
 struct EndGeneration {
   rendezvous::Generation generation;
   std::string why;  // for workers that ask the agent
@@ -220,8 +220,8 @@ struct Record {
 struct Exit {
   int status = 0;
   std::optional<rendezvous::Verdict> verdict;
-  int signal = 0;   // that made this agent leave; 0 = none
-  std::string why;  // why it ends without a verdict; "" = a verdict or a signal says it
+  int signal = 0;   // the signal that made this agent leave; 0 = none
+  std::string why;  // why the agent ends without a verdict; "" = a verdict or a signal says why
   // Workers of this node in the last generation that ended because we stopped them.
   std::vector<rendezvous::WorkerFailure> stopped;
 };

@@ -5,7 +5,7 @@
 #include "absl/strings/str_join.h"
 #include "launcher/core/supervisor/supervisor.h"
 
-// Workers that outlive their generation as the processes that they are (R3).
+// Workers that outlive their generation in their process (R3).
 namespace ddprun::launcher {
 
 void Supervisor::On(const WorkerCanRejoin& event) {
@@ -18,13 +18,13 @@ void Supervisor::On(const WorkerLetGo& event) {
   StopWhenSettled();
 }
 
-// At a stop step (R14) some end, and others save and let go.
+// At a stop step (R14) some workers end; others save and let go of their generation.
 void Supervisor::StopWhenSettled() {
   if (!stop_.committed() || !Runs(group_.generation()) || !group_.AllSettled()) return;
   StopGroup(preemption_.is_going() ? preemption_.signal() : SIGTERM, std::string(group_.why()));
 }
 
-// A node that goes away, or ends, leaves nothing behind.
+// A node that is taken away, or ends, keeps no worker.
 bool Supervisor::MayRejoin() const {
   return phase_ != Phase::kEnding && phase_ != Phase::kEnded && !preemption_.is_going();
 }
@@ -45,12 +45,13 @@ void Supervisor::Signal(const std::string& why) {
       }
     }
   }
-  // Who waits for a key there would not let go in time.
+  // A worker that is blocked on a key of a store would miss the deadline for letting go.
   if (signal.stops && !group_.spared().empty()) EndStores(why);
   effects_.push_back(std::move(signal));
 }
 
-// Those that are killed because they have not let go; or because they have, and nobody else did.
+// The workers that are killed: because they haven't let go of a generation that is stopped in time,
+// or have let go of one that didn't end.
 std::vector<uint32_t> Supervisor::NotifyLate() {
   std::vector<uint32_t> late = group_.TakeLate();
   const bool forsaken = Runs(group_.generation());
@@ -87,7 +88,7 @@ std::string Supervisor::KeptText(const rendezvous::Assignment& assignment) const
                       kept.size() == 1 ? " goes" : " go", " on without a restart");
 }
 
-// The end of a worker while there is no generation.
+// A kept worker has ended between two generations.
 void Supervisor::OnKeptEnded(const WorkerEnd& end) {
   const std::vector<uint32_t> kept = group_.spared();
   if (std::find(kept.begin(), kept.end(), end.local_rank) == kept.end()) return;
@@ -97,7 +98,7 @@ void Supervisor::OnKeptEnded(const WorkerEnd& end) {
                       " while it waited for the next generation, for which it is started anew"));
 }
 
-// Whoever was kept for a next generation, which won't come.
+// Kills workers that were kept for a next generation, because none comes.
 void Supervisor::SweepKept() {
   if (group_.phase() != WorkerGroup::Phase::kIdle) return;
   Apply(group_.DropKept(now_), ending_.why());

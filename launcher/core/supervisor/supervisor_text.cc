@@ -86,7 +86,7 @@ std::string SuspendedText(const WorkerSuspended& event, uint32_t base_rank, bool
 std::string LateAgentsText(absl::Duration left) {
   return absl::StrCat("the job has ended, but not all nodes of its step have come. Waiting ",
                       absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))),
-                      " at most, to tell them that it is over; a signal ends this wait");
+                      " at most, to let them know that it is over; a signal ends this wait");
 }
 
 }  // namespace ddprun::launcher

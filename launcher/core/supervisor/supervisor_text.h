@@ -9,10 +9,10 @@
 #include "launcher/core/supervisor/supervisor_events.h"
 #include "rendezvous/core/message.h"
 
-// What a Supervisor says to its user, and to the timeline, of more than a few words. Pure.
+// The longer texts of a Supervisor, for the user and the timeline. Pure.
 namespace ddprun::launcher {
 
-// Of a Record.
+// The fields of a Record.
 using RecordFields = std::vector<std::pair<std::string, std::string>>;
 
 RecordFields AssignmentFields(const rendezvous::Assignment& assignment);
@@ -26,10 +26,10 @@ std::string AssignmentText(const rendezvous::Assignment& assignment, uint32_t wo
 // "worker rank 2 (local rank 0, pid 100) was killed by SIGKILL".
 std::string WorkerEndText(const WorkerEnd& end, uint32_t base_rank);
 
-// `restarts`: --on_stopped restart holds, so the worker is killed.
+// `restarts`: the worker is killed because of --on_stopped restart.
 std::string SuspendedText(const WorkerSuspended& event, uint32_t base_rank, bool restarts);
 
-// Why this agent doesn't end with its job.
+// Why this agent stays although its job has ended.
 std::string LateAgentsText(absl::Duration left);
 
 }  // namespace ddprun::launcher

@@ -15,7 +15,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// R3: what outlives KILL for so long makes the node unclean.
+// R3: a process that outlives SIGKILL for this long makes the node unclean.
 constexpr absl::Duration kSweepBound = absl::Seconds(5);
 
 }  // namespace
@@ -67,7 +67,7 @@ GroupAction WorkerGroup::OnEnded(Instant now, const WorkerEnd& end) {
   worker.can_rejoin = worker.let_go = false;
   ++ended_;
   if (phase_ == Phase::kIdle) return GroupAction::kNone;
-  // What ended after our signal went out is our doing, whatever its status says (R12).
+  // An end that follows our signal counts as caused by it, whatever the status (R12).
   const bool by_itself = !stop_requested_ || end.seen < stop_began_;
   if (by_itself && end.ok()) worker.left = end.seen;
   const bool is_named =
@@ -76,14 +76,14 @@ GroupAction WorkerGroup::OnEnded(Instant now, const WorkerEnd& end) {
   std::vector<WorkerEnd>& list = own_failure ? failures_ : stopped_;
   if (!end.ok() && list.size() < rendezvous::kFailuresMax) list.push_back(end);
   if (is_named && (end.signal == stop_signal_ || end.signal == SIGKILL)) {
-    // Our signal met it on its way out.
+    // Our signal came while the worker was already ending with its error.
     list.back().signal = 0;
     list.back().exit_code = 1;
   }
   if (phase_ == Phase::kSweeping) return GroupAction::kNone;
-  // Who let go of a generation that runs waits for its end like everybody.
+  // While the group runs, a worker that has let go waits for the generation's end: it isn't ended.
   const bool is_last = phase_ == Phase::kStopping ? AllSettled() : ended_ == workers_.size();
-  // Not from when it was seen: we may have been held up since.
+  // The bound runs from `now`, not from end.seen: we may have been held up since.
   return is_last ? Sweep(now) : GroupAction::kNone;
 }
 
@@ -106,7 +106,8 @@ GroupAction WorkerGroup::OnLetGo(Instant now, uint32_t local_rank) {
 }
 
 void WorkerGroup::SpareNobody() {
-  DDPRUN_CHECK(phase_ != Phase::kStopping, "who was told to let go isn't signalled any more");
+  DDPRUN_CHECK(phase_ != Phase::kStopping,
+               "a worker that was asked to let go isn't signalled later");
   for (Worker& worker : workers_) worker.can_rejoin = worker.let_go = false;
 }
 
@@ -154,7 +155,7 @@ GroupAction WorkerGroup::OnTimer(Instant now, Instant sent) {
   return GroupAction::kNone;
 }
 
-// Who has not let go of what is stopped, or has of what isn't.
+// Gives up workers that haven't let go of a stopped generation, or have let go of a running one.
 void WorkerGroup::GiveUpLate() {
   for (uint32_t local_rank = 0; local_rank < workers_.size(); ++local_rank) {
     Worker& worker = workers_[local_rank];
@@ -168,12 +169,12 @@ GroupAction WorkerGroup::Sweep(Instant now) {
   phase_ = Phase::kSweeping;
   let_go_end_ = forsaken_end_ = Instant::Infinite();
   sweep_end_ = now + kSweepBound;
-  // Who has not let go until now is swept with the others.
+  // A worker that hasn't let go by now is swept with the others.
   for (Worker& worker : workers_) worker.can_rejoin = worker.let_go;
   return GroupAction::kSweep;
 }
 
-// Nobody is waited for any more.
+// Whether there is no worker to wait for.
 bool WorkerGroup::AllSettled() const {
   return std::all_of(workers_.begin(), workers_.end(),
                      [](const Worker& worker) { return worker.ended || worker.let_go; });
@@ -226,8 +227,8 @@ std::vector<uint32_t> WorkerGroup::left() const {
   return left;
 }
 
-// A worker of our runtime tells its peers why it fails before it ends, and they may end sooner:
-// then we signal it, although theirs are the consequences. Those who have heard it say so.
+// A worker of our C++ runtime sends its error to its peers before it ends. A peer may end first,
+// and then we signal the worker, although its error is the cause. The peers' PeerError names it.
 bool WorkerGroup::IsNamedByPeer(const WorkerEnd& end) const {
   constexpr const char* kPeerError = "PeerError: ";
   if (end.ok() || end.message.empty() || absl::StartsWith(end.message, kPeerError)) return false;
@@ -237,8 +238,8 @@ bool WorkerGroup::IsNamedByPeer(const WorkerEnd& end) const {
   });
 }
 
-// Ranks that wait for one that has ended fail with "connection closed by peer": the end with status
-// 0 is no failure, so nothing else names it.
+// Ranks that wait for a rank that has ended fail with "connection closed by peer". An end with
+// status 0 isn't a failure, so nothing else in the report names that rank.
 std::string WorkerGroup::LeftFact(const WorkerEnd& end) const {
   constexpr size_t kRanksNamed = 4;
   std::vector<std::string> names;
@@ -313,7 +314,7 @@ std::string WorkerGroup::BrokenInvariant() const {
   if (!stop_began_.is_infinite() && !stop_requested_) return "a stop began that nobody asked for";
   if (phase_ == Phase::kIdle && !why_.empty()) return "a stop is explained that is over";
   if (std::max(failures_.size(), stopped_.size()) > rendezvous::kFailuresMax) {
-    return "more failures are kept than are told";
+    return "more failures are kept than are reported";
   }
   return "";
 }

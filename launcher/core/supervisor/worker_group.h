@@ -11,18 +11,19 @@
 
 namespace ddprun::launcher {
 
-// R3: how long a worker that can rejoin has to let go of its generation; the stop grace, if that is
-// shorter.
+// R3: how long a worker that can rejoin has to let go of (release) its generation; the stop grace,
+// if that is shorter.
 inline constexpr absl::Duration kLetGoBound = absl::Seconds(5);
-// R3: how long who has let go of a generation waits for its end before it counts as failed.
+// R3: how long a worker that has let go of a generation waits for the generation's end before the
+// worker counts as failed.
 inline constexpr absl::Duration kForsakenBound = absl::Seconds(60);
 
-// How one worker ended, as the shell found it: the keeper's facts and what the worker left behind.
+// How one worker ended: the keeper's facts, and the files that the worker left behind.
 struct WorkerEnd {
   uint32_t local_rank = 0;
   uint32_t pid = 0;  // 0: it never started
   int exit_code = 0;
-  int signal = 0;  // 0 = it exited
+  int signal = 0;  // 0 = the worker exited
   bool core_dumped = false;
   std::string start_error;
   std::string message;
@@ -32,8 +33,8 @@ struct WorkerEnd {
   std::vector<std::string> facts;  // as in rendezvous::WorkerFailure
   uint64_t wall_time_ms = 0;
   Instant seen;            // when the keeper saw it
-  bool hung = false;       // it made no progress, so we end it (R13); `message` says what was found
-  bool preflight = false;  // it found before the run what prevents it; `message` says what
+  bool hung = false;       // ended by us for making no progress (R13); `message` has the evidence
+  bool preflight = false;  // the preflight found what prevents the run; `message` says what
 
   bool ok() const { return exit_code == 0 && signal == 0 && start_error.empty(); }
 };
@@ -41,11 +42,11 @@ struct WorkerEnd {
 // For people: "was killed by SIGKILL", "exited with code 3", "could not be started: …".
 std::string DescribeEnd(const WorkerEnd& end);
 
-// What the group wants done to its processes.
+// What the caller must do to the group's processes.
 enum class GroupAction {
   kNone,
-  kSignal,  // stop_signal() to all live workers; the grace runs from now
-  kSweep,   // kill all that is left and report when it is empty
+  kSignal,  // send stop_signal() to all live workers; the grace period runs from now
+  kSweep,   // kill all that is left, and call OnEmpty() when nothing is
 };
 
 // The workers of one generation on this node:
@@ -57,52 +58,53 @@ enum class GroupAction {
 //      └───────────────── OnEmpty ───────────────┘
 //
 // A worker that *can rejoin* isn't signalled by Stop: it has kLetGoBound to let go of its
-// generation, which spares it in the sweep; from OnEmpty on it is kept, and waits for the next
-// generation as the process that it is. Who takes longer is killed.
+// generation (destroy its process groups and ask for a new rank). Then the sweep spares it, and
+// from OnEmpty on its process is kept for the next generation. A worker that takes longer is
+// killed.
 //
 // Invariants: a worker is counted as ended once; failures() holds only workers that failed by
-// themselves (before any signal of ours was sent); nothing starts before OnEmpty(); only who can
-// rejoin has let go.
+// themselves (before any signal of ours was sent); nothing starts before OnEmpty(); let_go implies
+// can_rejoin.
 // Pure; one thread.
 class WorkerGroup {
  public:
   enum class Phase { kIdle, kRunning, kStopping, kSweeping };
 
-  // Requires: kIdle. `base_rank`: global rank of local rank 0. Those that are kept belong to the
-  // new generation from here on: they can rejoin the next one, too.
+  // Requires: kIdle. `base_rank`: global rank of local rank 0. Kept workers belong to the new
+  // generation from here on, and can rejoin the next one, too.
   void Begin(rendezvous::Generation generation, uint32_t base_rank, uint32_t worker_count);
 
-  // True when it was the last one: all workers run. Unknown or repeated starts are ignored.
+  // Returns true when all workers run. Unknown or repeated starts are ignored.
   bool OnStarted(uint32_t local_rank, uint32_t pid);
 
-  // Takes the end of a worker. The answer is what to do next: kSweep when it was the last one. In
-  // kIdle it is that of a worker that was kept, and no more is.
+  // A worker has ended. Returns kSweep when it was the last one. In kIdle a kept worker has ended,
+  // and is no longer kept.
   GroupAction OnEnded(Instant now, const WorkerEnd& end);
 
-  // A worker is able to rejoin the next generation, or no longer. Too late once it is stopped.
+  // A worker can rejoin the next generation, or no longer can. Ignored once the group is stopped.
   void OnCanRejoin(uint32_t local_rank, bool can);
-  // It has let go of its generation. kSweep when it was the last that was waited for.
+  // A worker has let go of its generation. Returns kSweep when it was the last one to wait for.
   GroupAction OnLetGo(Instant now, uint32_t local_rank);
-  // Nobody is spared. Requires: it isn't kStopping.
+  // No worker is spared from now on. Requires: not kStopping.
   void SpareNobody();
-  // Kills those that are kept: kSweep, if there are any. Requires: kIdle.
+  // Kills the kept workers: returns kSweep if there are any. Requires: kIdle.
   GroupAction DropKept(Instant now);
-  // Those that are kept are dead. Requires: kIdle.
+  // The kept workers are dead. Requires: kIdle.
   void ForgetKept() { SpareNobody(); }
 
-  // Begins to stop with `signal_number`, which is for those that can't rejoin; kNone when that is
-  // under way or nothing runs, kSweep when nobody is left to wait for. `sent`: now by the keeper's
-  // clock, as WorkerEnd.seen.
+  // Begins to stop the group with `signal_number`, which only workers that can't rejoin get.
+  // Returns kNone if the group is already being stopped or nothing runs, kSweep if there is no
+  // worker to wait for. `sent`: now by the keeper's clock, as WorkerEnd.seen.
   GroupAction Stop(Instant now, Instant sent, int signal_number, absl::Duration grace);
 
-  // Gives up waiting: kSweep unless that is under way. `sent`: as above.
+  // Gives up waiting: returns kSweep unless the group is already being swept. `sent`: as above.
   GroupAction KillNow(Instant now, Instant sent);
 
-  // The deadline has come: kSweep when the grace is over; kSignal when TakeLate() says whom to
-  // kill. After a sweep's own bound (5 s, R3) unclean() turns true.
+  // The deadline has come. Returns kSweep when the grace period is over; kSignal when TakeLate()
+  // has workers to kill. If a sweep takes longer than 5 s (R3), unclean() becomes true.
   GroupAction OnTimer(Instant now, Instant sent);
-  // The local ranks of workers that have not let go in time; in kRunning of those that let go of a
-  // generation that didn't end. Each is told once.
+  // The local ranks of workers that haven't let go in time; in kRunning of workers that let go of a
+  // generation that didn't end. Each is returned once.
   std::vector<uint32_t> TakeLate();
 
   // Nothing is left. Requires: kSweeping.
@@ -110,7 +112,7 @@ class WorkerGroup {
 
   // Why the workers are about to be stopped. Requires: kRunning.
   void Explain(std::string why);
-  // Whether a look has found one of them suspect of hanging.
+  // Whether a worker is suspect of hanging.
   void SetAnySuspect(bool any) { any_suspect_ = any; }
 
   // When OnTimer is wanted; infinite = not at all.
@@ -120,55 +122,55 @@ class WorkerGroup {
   rendezvous::Generation generation() const { return generation_; }
   int stop_signal() const { return stop_signal_; }
   bool stop_requested() const { return stop_requested_; }
-  // Local ranks that signals and sweeps leave out; in kIdle those that are kept.
+  // Local ranks that signals and sweeps leave out; in kIdle those of the kept workers.
   std::vector<uint32_t> spared() const;
   bool AllCanRejoin() const { return spared().size() == workers_.size(); }
-  // 0 = it was never started.
+  // The worker's pid; 0 = it was never started.
   uint32_t pid(uint32_t local_rank) const { return workers_.at(local_rank).pid; }
   // The worker is of an earlier generation, and goes on.
   bool is_kept(uint32_t local_rank) const {
     return local_rank < workers_.size() && workers_[local_rank].kept;
   }
-  // Each has ended, or let go.
+  // Whether each worker has ended or let go.
   bool AllSettled() const;
   // All workers ended with 0 and no stop was asked for.
   bool succeeded() const;
   bool all_started() const { return started_ == workers_.size(); }
   // Processes outlived KILL and the bound.
   bool unclean() const { return unclean_; }
-  // Workers that failed by themselves, in the order seen; also one that we stopped, if a peer's
-  // error says that it had failed before.
+  // Workers that failed by themselves, in the order seen, including a worker that we stopped after
+  // a peer's error had named it as failed.
   const std::vector<WorkerEnd>& failures() const { return failures_; }
-  // Workers that ended otherwise than well after we stopped the group, in the order seen.
+  // Workers that ended with another status than 0 after we stopped the group, in the order seen.
   const std::vector<WorkerEnd>& stopped() const { return stopped_; }
   // Local ranks of workers that ended with 0 by themselves; kFailuresMax at most.
   std::vector<uint32_t> left() const;
   uint32_t base_rank() const { return base_rank_; }
-  // Of the stop that is under way or agreed; "" = there is none.
+  // The reason of the current or agreed stop; "" = there is none.
   const std::string& why() const { return why_; }
   bool any_suspect() const { return any_suspect_; }
 
-  // The end of a worker of this group, as the service is told.
+  // The end of a worker of this group, in the form of the report to the service.
   rendezvous::WorkerFailure Describe(const WorkerEnd& end, const rendezvous::NodeId& node_id,
                                      const std::string& hostname) const;
 
-  // What doesn't hold of the fields below; "" = all of it does.
+  // Which invariant of the fields below is broken; "" = none.
   std::string BrokenInvariant() const;
 
  private:
   struct Worker {
     bool started = false;
-    bool ended = false;  // also of one that never started
-    bool kept = false;   // it was one of the generation before
+    bool ended = false;  // also if it never started
+    bool kept = false;   // its process is from an earlier generation
     bool can_rejoin = false;
     bool let_go = false;  // only if can_rejoin
     uint32_t pid = 0;
-    Instant left = Instant::Infinite();  // when it ended with 0 by itself, by the keeper's clock
+    Instant left = Instant::Infinite();  // when it exited with 0 by itself, by the keeper's clock
   };
 
   GroupAction Sweep(Instant now);
   void GiveUpLate();
-  // Whether it has an error of its own, which a worker that failed before it has heard of.
+  // Whether the worker has an error of its own, and a peer that ended before names the worker.
   bool IsNamedByPeer(const WorkerEnd& end) const;
   std::string LeftFact(const WorkerEnd& end) const;
 
@@ -189,7 +191,7 @@ class WorkerGroup {
   Instant sweep_end_ = Instant::Infinite();
   std::string why_;  // "" in kIdle
   bool any_suspect_ = false;
-  std::vector<uint32_t> late_;       // told by the next TakeLate()
+  std::vector<uint32_t> late_;       // for the next TakeLate()
   std::vector<WorkerEnd> failures_;  // kFailuresMax at most
   std::vector<WorkerEnd> stopped_;   // kFailuresMax at most
 };

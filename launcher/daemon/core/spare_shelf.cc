@@ -10,7 +10,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// In how many things two differ.
+// The number of differences.
 size_t Distance(const SpareFacts& one, const SpareFacts& other) {
   size_t distance = 0;
   for (const auto& [name, value] : one) {
@@ -164,9 +164,9 @@ Instant SpareShelf::NextDeadline() const {
   return next;
 }
 
-// When it has been there for nobody for too long; infinite = it is wanted, or there is nothing.
+// When an interpreter has been unused for too long; infinite = in use, or there is none.
 Instant SpareShelf::IdleEnd(const Kind& kind) const {
-  // On a slow file system imports may take longer than one may wait.
+  // Imports don't count: on a slow file system they may take longer than the idle time.
   if (kind.state == State::kLoading) return Instant::Infinite();
   const bool waits = kind.state == State::kReady;
   return waits || kind.jobs == 0 ? kind.used + idle_max_ : Instant::Infinite();

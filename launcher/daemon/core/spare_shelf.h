@@ -13,17 +13,17 @@
 
 namespace ddprun::launcher {
 
-// What a parked interpreter was started with, by name: its arguments, variables, folder, limits.
-// Only a job with the same may have it.
+// The key of a parked interpreter in the pool: its arguments, variables, folder and limits, by
+// name. Only a job with an equal key may have the interpreter.
 using SpareFacts = std::map<std::string, std::string>;
-// Values of names that begin so are not shown: variables may be secrets.
+// The prefix of names with a secret value: variables aren't shown.
 inline constexpr char kSecretFact[] = "variable ";
 
-// The first thing in which two differ, for people; "" = nothing.
+// The first difference between two keys, for people; "" = none.
 std::string Difference(const SpareFacts& parked, const SpareFacts& wanted);
 
-// What the shelf wants done.
-struct StartSpare {  // park an interpreter for it
+// Effects of the shelf.
+struct StartSpare {  // start an interpreter for this kind of job
   uint64_t id = 0;
 };
 struct EndSpare {
@@ -32,10 +32,10 @@ struct EndSpare {
 };
 using ShelfEffect = std::variant<StartSpare, EndSpare>;
 
-// Decides which interpreters a daemon keeps: one for each kind of job that ran here, parked when
-// the job no longer needs the machine for its start, and given to the next job of that kind. Those
-// that were not used for longest go first when there are too many, or they hold too much memory;
-// what nobody uses goes, too.
+// An interpreter pool: decides which interpreters a daemon keeps. There is one for each kind of job
+// that ran here. It is started when a job of that kind no longer needs the machine for its start,
+// and given to the next one. If there are too many, or they hold too much memory, the least
+// recently used ends first; so does one that is unused for `idle_max`.
 //
 //            settled            ready           leased
 //   kEmpty ──────────► kLoading ──────► kReady ────────► kEmpty
@@ -47,24 +47,25 @@ class SpareShelf {
   enum class State { kEmpty, kLoading, kReady, kBarred };
   static constexpr size_t kKindsMax = 16;
 
-  // `bytes_max`: what all together may hold. `idle_max`: how long one may wait; infinite = forever.
+  // `bytes_max`: the most memory of all interpreters. `idle_max`: how long one may wait; infinite =
+  // forever.
   SpareShelf(uint64_t bytes_max, absl::Duration idle_max)
       : bytes_max_(bytes_max), idle_max_(idle_max) {}
 
   struct Asked {
     uint64_t id = 0;
-    bool leased = false;   // the one that is ready is the asker's from now on
-    std::string why;       // "" = leased
-    bool differs = false;  // another one for this script is ready
+    bool leased = false;   // the ready interpreter belongs to the job from now on
+    std::string why;       // why not; "" = leased
+    bool differs = false;  // an interpreter for this script is ready, but with another key
   };
   // A job begins. OnLeft() must follow.
   Asked OnAsked(Instant now, const std::string& name, const SpareFacts& facts);
-  // It has ended: parks the next one, if there is none.
+  // The job has ended: starts the next interpreter, if there is none.
   std::vector<ShelfEffect> OnLeft(Instant now, uint64_t id);
-  // Its workers have started: the same after `pause`.
+  // The job's workers have started: the same after `pause`.
   std::vector<ShelfEffect> OnSettled(Instant now, uint64_t id, absl::Duration pause);
   std::vector<ShelfEffect> OnReady(Instant now, uint64_t id, uint64_t bytes);
-  // What was started isn't there (any more). `why`: for people.
+  // The interpreter couldn't be started, or has ended. `why`: for people.
   void OnGone(uint64_t id, const std::string& why);
   // Memory is short.
   std::vector<ShelfEffect> OnShort();
@@ -76,8 +77,8 @@ class SpareShelf {
     SpareFacts facts;
     State state = State::kEmpty;
     uint64_t bytes = 0;                      // of kReady
-    uint32_t jobs = 0;                       // that are there
-    Instant used;                            // when a job came or went last, or it began to wait
+    uint32_t jobs = 0;                       // running jobs of this kind
+    Instant used;                            // when a job came or went last, or the wait began
     Instant start_at = Instant::Infinite();  // of kEmpty, kBarred
     std::string why;                         // of kBarred
   };

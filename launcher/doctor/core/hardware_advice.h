@@ -9,9 +9,9 @@
 
 namespace ddprun::launcher {
 
-// Settings to begin with on a machine's GPUs. Pure; threads: any.
+// Initial settings for a machine's GPUs. Pure; threads: any.
 
-// What the user told.
+// The user's input.
 struct AdviceQuestion {
   std::optional<uint64_t> samples;  // of one epoch
   std::optional<uint32_t> batch;    // per GPU, in place of the table's
@@ -27,16 +27,15 @@ struct HardwareAdvice {
   uint32_t omp_threads = 0;      // per worker: an even share of the usable CPUs
   std::string precision;         // accelerate's words: "bf16", "fp16", "no"
   std::string method;            // "plain", "DDP", "ZeRO-2"
-  // Where the samples are known: whole batches, as DistributedSampler with drop_last counts them,
-  // and the updates that they come to.
+  // If the number of samples is known: whole batches, as DistributedSampler with drop_last counts
+  // them, and the updates in an epoch.
   std::optional<uint64_t> steps_per_epoch;
   std::optional<uint64_t> updates_per_epoch;
 };
 
-// By the least memory among the visible GPUs, in GB of 10^9 bytes, in which cards are named:
-//
-// NVML says 15,360 MiB of a card of 16 GB; counted in GiB, what a driver keeps for itself would
-// move cards into the row below.
+// Chooses by the least memory among the visible GPUs, in GB of 10^9 bytes, as in the names of
+// cards. NVML reports 15,360 MiB for a card of 16 GB: in GiB, the memory that a driver keeps for
+// itself would move cards into the row below.
 //
 //   memory    batch  accumulation
 //   ≥ 20 GB      16             4
@@ -45,9 +44,9 @@ struct HardwareAdvice {
 //   6-10 GB       4            16
 //   < 6 GB        2            32
 //
-// Method: one GPU → plain; more → ZeRO-2 where DeepSpeed is installed, else DDP. Precision: bf16
+// Method: one GPU → plain; more → ZeRO-2 if DeepSpeed is installed, else DDP. Precision: bf16
 // from compute capability 8.0 on, fp16 from 7.0 on. Three loader workers per GPU.
-// Returns: nullopt — no GPU is visible, or none tells its memory.
+// Returns: nullopt — no GPU is visible, or the memory of none is known.
 std::optional<HardwareAdvice> AdviseForHardware(const MachineFacts& facts,
                                                 const AdviceQuestion& question);
 

@@ -6,13 +6,13 @@
 
 namespace ddprun::launcher {
 
-// In what the machines of a job differ. Pure; threads: any.
+// The differences between the machines of a job. Pure; threads: any.
 
-// One thing that is compared.
+// One property to compare.
 struct MachineTrait {
   std::string name;      // "torch"
-  std::string value;     // for people; equal texts are equal things
-  bool serious = false;  // nodes that differ in it fail, or wait for the slowest
+  std::string value;     // for people; equal if and only if the texts are
+  bool serious = false;  // nodes that differ fail, or wait for the slowest
 };
 
 struct MachineSummary {

@@ -12,8 +12,8 @@
 
 namespace ddprun::launcher {
 
-// What `ddprun env` shows of a machine, and `ddprun doctor` judges. Plain data; sizes are bytes. An
-// empty text or optional means that the machine doesn't tell.
+// The facts of a machine that `ddprun env` shows and `ddprun doctor` judges. Plain data; sizes are
+// bytes. An empty text or optional = not known.
 
 struct GpuProcess {
   uint32_t pid = 0;  // as the driver counts: the machine's, also in a container with its own pids
@@ -27,7 +27,7 @@ struct ComputeCapability {
 };
 
 struct GpuFacts {
-  std::string why_not;  // why it doesn't answer, and the rest is unknown; "" = it does
+  std::string why_not;  // why the GPU doesn't answer, so that the rest is unknown; "" = it answers
   std::string name;
   std::string uuid;    // "GPU-8932f937-…"
   std::string pci_id;  // "00000000:3B:00.0", as the driver writes it
@@ -36,18 +36,18 @@ struct GpuFacts {
   std::optional<ComputeCapability> compute;
   std::optional<bool> ecc;                  // error correction is on
   std::optional<uint64_t> ecc_corrected;    // errors since the driver was loaded
-  std::optional<uint64_t> ecc_uncorrected;  // those that destroyed what was in memory
+  std::optional<uint64_t> ecc_uncorrected;  // errors that destroyed data in memory
   std::optional<bool> remap_pending;        // a bad row of memory waits for a reset to be replaced
   std::optional<bool> remap_failed;         // there was no spare row for it
   std::optional<bool> persistence;          // the driver stays loaded without users
   std::optional<bool> mig;                  // divided into instances
-  std::vector<GpuProcess> processes;        // that compute on it
+  std::vector<GpuProcess> processes;        // that compute on the GPU
 };
 
 struct DriverFacts {
   std::string version;          // "550.54.15"
-  std::optional<int> cuda;      // newest CUDA that it can run: 12040 is 12.4
-  std::string why_not;          // why the GPUs could not be asked; "" = they were
+  std::optional<int> cuda;      // newest CUDA that the driver supports: 12040 is 12.4
+  std::string why_not;          // why the GPUs couldn't be queried; "" = they were
   uint32_t gpus_of_kernel = 0;  // in /proc/driver/nvidia, which needs no library
 };
 
@@ -56,7 +56,7 @@ struct CpuFacts {
   uint32_t online = 0;
   uint32_t usable = 0;            // by affinity and cgroup
   std::optional<uint32_t> quota;  // the cgroup's, in CPUs
-  uint32_t cores = 0;             // physical ones; 0 = hwloc can't tell
+  uint32_t cores = 0;             // physical ones; 0 = hwloc doesn't know
   uint32_t packages = 0;
   std::map<uint32_t, CpuSet> numa_nodes;
   std::string why_no_topology;
@@ -111,8 +111,8 @@ struct ClockFacts {
 
 struct HostnameFacts {
   std::string name;
-  std::vector<std::string> addresses;  // that the name stands for here
-  std::string why_not;                 // why it stands for none
+  std::vector<std::string> addresses;  // to which the name resolves here
+  std::string why_not;                 // why the name doesn't resolve
 };
 
 // The interpreter that would run a script, and what is installed for it. Versions.
@@ -123,7 +123,7 @@ struct PythonFacts {
   std::string torch_cuda;  // that torch was built for; "" = for none
   std::string nccl;        // of the package that torch brings
   std::string deepspeed;
-  std::string why_not;  // why it could not be asked
+  std::string why_not;  // why the interpreter couldn't be run
 };
 
 struct VersionFacts {
@@ -133,12 +133,12 @@ struct VersionFacts {
   std::string glibc;
 };
 
-// What warm starts have met in imports (docs/WARM.md), of one script.
+// Imports of one script that warm starts have recorded as special (docs/WARM.md).
 struct ImportFacts {
   struct Module {
     std::string name;
-    std::string why;            // it can't be imported ahead; "" = it can
-    uint32_t milliseconds = 0;  // that its import took; 0 = it doesn't stand out
+    std::string why;            // why the module can't be imported ahead; "" = it can
+    uint32_t milliseconds = 0;  // how long its import took; 0 = not long
   };
   std::string script;
   std::vector<Module> modules;
@@ -157,7 +157,7 @@ struct MachineFacts {
   std::vector<InterfaceFacts> interfaces;
   std::vector<RdmaPort> rdma_ports;
   std::optional<ClockFacts> clock;
-  std::string why_no_pidfds;  // why no process can be held by a descriptor; "" = it can
+  std::string why_no_pidfds;  // why pidfds don't work; "" = they do
   PythonFacts python;
   std::vector<ImportFacts> imports;                // of scripts that were run with --warm on
   std::map<std::string, std::string> environment;  // of kEnvironmentOfInterest, those that are set
@@ -174,10 +174,10 @@ const std::string* EnvironmentValue(const MachineFacts& facts, const std::string
 
 // Which of facts.gpus the workers see (visible_gpus.h). Numbers into facts.gpus.
 std::vector<size_t> VisibleGpus(const MachineFacts& facts);
-// Those of them that answer.
+// The visible GPUs that answer.
 std::vector<size_t> AnsweringGpus(const MachineFacts& facts);
 
-// The memory that processes here can have: the machine's, or less by the cgroup.
+// The memory that processes here can use: the machine's, or the cgroup's limit if that is less.
 uint64_t UsableMemory(const MachineFacts& facts);
 
 // A version of CUDA as the driver gives it: 12040 is "12.4".

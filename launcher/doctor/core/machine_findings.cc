@@ -179,7 +179,7 @@ std::optional<std::pair<std::string, std::string>> OutwardAddress(const MachineF
   return found;
 }
 
-// Only good within the machine.
+// Whether the address is valid only within the machine.
 bool IsOwnAddress(const std::string& address) {
   return absl::StartsWith(address, "127.") || address == "::1";
 }
@@ -349,7 +349,8 @@ void Count(const std::string& script, uint32_t milliseconds, Met* met) {
   met->milliseconds = milliseconds;
 }
 
-// A machine remembers hundreds of scripts, most of which import the same.
+// A machine may have records of hundreds of scripts. Most import the same modules, so each module
+// is one finding.
 void CheckImports(const MachineFacts& facts, Findings* findings) {
   std::map<std::pair<std::string, std::string>, Met> refused;  // by name and reason
   std::map<std::string, Met> slow;

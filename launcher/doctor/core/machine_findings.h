@@ -10,7 +10,7 @@
 
 namespace ddprun::launcher {
 
-// What `ddprun doctor` says of a machine. Pure; threads: any.
+// The findings of `ddprun doctor` on a machine. Pure; threads: any.
 
 enum class Severity {
   kError,    // runs fail, or are wrong
@@ -24,7 +24,7 @@ struct Finding {
   Severity severity = Severity::kNote;
   std::string id;    // stable, for programs: "shared_memory_small"; docs/ENV.md lists them
   std::string what;  // one sentence with the value that was seen
-  std::string why;   // what it does to a run
+  std::string why;   // the effect on a run
   std::vector<std::string> mend;  // commands, or lines of a file, ready to be used; may be none
 
   friend bool operator==(const Finding&, const Finding&) = default;
@@ -39,20 +39,20 @@ struct SharedFinding {
   std::vector<std::string> hosts;
 };
 
-// What one machine has.
+// The findings on one machine.
 struct MachineFindings {
   std::string host;
   std::vector<Finding> findings;
 };
 
-// What several machines have word for word is one finding. Errors first, otherwise in the order of
-// the machines.
+// Merges equal findings of several machines. Errors first, otherwise in the order of the machines.
 std::vector<SharedFinding> ShareFindings(const std::vector<MachineFindings>& machines);
 
-// The parts of it that are about GPUs, their driver, and what Python has for them.
+// The part of FindTroubles() about GPUs, their driver, and Python's packages for them.
 void FindGpuTroubles(const MachineFacts& facts, std::vector<Finding>* findings);
 
-// What to set when a run fails or hangs in its communication, in the order in which to try.
+// A variable to set when a run fails or hangs in its communication; in the order in which to try
+// them.
 struct DebuggingHint {
   const char* command;
   const char* what_for;

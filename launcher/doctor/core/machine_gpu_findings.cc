@@ -141,7 +141,7 @@ void CheckUsers(const MachineFacts& facts, std::vector<Finding>* findings) {
     for (std::string& line : RunWithout(facts, used)) finding.mend.push_back(std::move(line));
     findings->push_back(std::move(finding));
   }
-  // Of a context that died hard, or of another container.
+  // The memory belongs to a crashed context, or to a process of another container.
   const GpuNumbers taken = Those(facts, [](const GpuFacts& gpu) {
     return gpu.processes.empty() && gpu.memory.has_value() && gpu.memory_free.has_value() &&
            *gpu.memory_free < *gpu.memory - *gpu.memory / 5;

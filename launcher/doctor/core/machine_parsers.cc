@@ -17,7 +17,7 @@ namespace {
 // No version or name that we show is longer.
 constexpr size_t kShownBytes = 200;
 
-// What others wrote, on one line of a report.
+// A text of the machine as one line of a report.
 std::string OneShownLine(absl::string_view text) {
   return Shown(absl::StripAsciiWhitespace(text), kShownBytes);
 }

@@ -9,8 +9,8 @@
 
 namespace ddprun::launcher {
 
-// Readers of what the kernel and programs write about a machine. Any bytes are fine: what isn't
-// understood stays as if it were not there. Pure; threads: any.
+// Parsers of texts of the kernel and of programs about a machine. They accept any bytes, and ignore
+// what they can't parse. Pure; threads: any.
 
 // /proc/meminfo (proc(5)): lines "MemTotal:   16316412 kB".
 MemoryFacts ParseMemInfo(absl::string_view text);
@@ -33,8 +33,8 @@ std::string ParseCpuModel(absl::string_view text);
 // Returns: nullopt — no limit ("max", or v1's number of about 2^63), or no number.
 std::optional<uint64_t> ParseMemoryLimit(absl::string_view text);
 
-// A program for python3 -c that imports nothing but the standard library, and what reads its
-// answer: lines "name value". Of the interpreter's path only PythonFacts::path is not filled.
+// A program for python3 -c that imports only the standard library, and the parser of its answer:
+// lines "name value". PythonFacts::path isn't filled.
 extern const char kPythonQuestion[];
 PythonFacts ParsePythonAnswer(absl::string_view text);
 

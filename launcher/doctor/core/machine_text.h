@@ -17,12 +17,12 @@ namespace ddprun::launcher {
 std::string EnvText(const MachineFacts& facts, const std::optional<HardwareAdvice>& advice,
                     const AdviceQuestion& question);
 
-// The report of `ddprun doctor`: each finding with what it does and the commands that mend it, then
-// a line that sums up.
+// The report of `ddprun doctor`: each finding with its effect and the commands that fix it, then a
+// summary.
 std::string DoctorText(const MachineFacts& facts, const std::vector<Finding>& findings);
 
-// The same for several machines: whose finding it is stands behind each. `differences`:
-// ComparisonText of them; "" = not known.
+// The same for several machines, with the machines' names after each finding. `differences`: their
+// ComparisonText(); "" = not known.
 std::string NodesDoctorText(const std::vector<MachineFindings>& machines,
                             const std::string& differences);
 

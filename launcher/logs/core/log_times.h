@@ -9,23 +9,22 @@
 
 namespace ddprun::launcher {
 
-// How large a file was when: so that what was written since a moment is found in bytes that carry
-// no times. The longer ago, the coarser: two moments that are kept are at most 1/16 of their age
-// apart, or a look's distance, so a month of a busy file takes some 10 KiB. Pure.
-// Threads: one at a time.
+// The sizes of a file over time, by which the lines since a moment are found in a file without
+// times. Older entries are coarser: two of them are at most 1/16 of their age apart, or as far as
+// two looks, so a month of a busy file takes some 10 KiB. Pure. Threads: one at a time.
 //
-// Sizes, because workers write to their files themselves (--redirects) and the files are
+// Sizes are kept, because workers write to their files themselves (--redirects) and the files are
 // torchrun's: nothing may be added to their lines, and an index beside each would be a file that
 // nobody expects.
 class LogTimes {
  public:
-  // Requires: neither time nor size ever goes back; a look that says so is left out.
+  // A call in which the time or the size goes back is ignored.
   void Note(Instant now, uint64_t size);
-  // What was surely written before `at`, in bytes from the beginning: up to 1/16 of the time since
-  // then, or a look's distance, may be missing. 0 = nothing is known of that time.
+  // How many bytes were surely written before `at`. Bytes of the last 1/16 of the time since then,
+  // or of the time between two looks, may be missing. 0 = nothing is known of that time.
   uint64_t SizeBefore(Instant at) const;
-  // Leaves out what is closer together than needed, by now. Note() does so now and then; who has
-  // many files that don't grow any more says when.
+  // Drops entries that are closer together than needed. Note() does so now and then; call this for
+  // files that don't grow any more.
   void Thin(Instant now);
 
   size_t mark_count() const { return marks_.size(); }
@@ -36,7 +35,7 @@ class LogTimes {
     uint64_t size = 0;
   };
   std::vector<Mark> marks_;  // both rise
-  size_t thin_at_ = 64;      // so many marks are looked through next
+  size_t thin_at_ = 64;      // Note() calls Thin() when there are this many entries
 };
 
 }  // namespace ddprun::launcher

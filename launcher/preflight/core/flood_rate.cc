@@ -8,7 +8,7 @@
 namespace ddprun::launcher {
 namespace {
 
-// What no clock and no kernel tells apart.
+// The least time that clock and kernel can measure here.
 constexpr absl::Duration kTickMin = absl::Microseconds(20);
 
 }  // namespace

@@ -8,17 +8,17 @@
 
 namespace ddprun::launcher {
 
-// How fast a flood of bytes came through a link. The processes at its ends share their processors
-// with others: on a quick link one turn of somebody else, some milliseconds, is longer than the
-// whole flood. So the flood is looked at in parts of equal size, and what half of them took counts,
-// unless the whole of it was quicker. Pure.
+// The rate at which a flood of bytes came through a link. The processes at its ends share their
+// processors with others: on a quick link, one time slice of another process, some milliseconds, is
+// longer than the whole flood. So the flood is cut into parts of equal size, and each part counts
+// with the median of their times, unless the whole flood was quicker than that. Pure.
 class FloodRate {
  public:
   static constexpr size_t kParts = 16;
 
-  // Params: began: when its first byte was there.
+  // Params: began: when the first byte arrived.
   explicit FloodRate(Instant began) : began_(began) {}
-  // So many bytes were read. Requires: time doesn't go back; bytes > 0.
+  // `bytes` were read at `now`. Requires: time doesn't go back; bytes > 0.
   void Add(Instant now, size_t bytes);
 
   size_t bytes() const { return reads_.empty() ? 0 : reads_.back().until; }

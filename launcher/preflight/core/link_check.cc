@@ -30,13 +30,13 @@ ProbePlan LinkCheck::Next(absl::Duration elapsed, absl::Duration limit) {
   return plan_;
 }
 
-// Both ends are there.
+// Whether the nodes at both ends have come and answer.
 bool LinkCheck::Usable(Link link) const {
   return facts_.nodes[link.from].told && facts_.nodes[link.to].told;
 }
 
-// Reach before throughput: over a cut link no connection is tried, which would only take time. So
-// the first pass has datagrams alone.
+// The first pass has only datagrams: no connection is tried over a cut link, where it would only
+// wait for its time-out.
 ProbePlan LinkCheck::First() const {
   ProbePlan plan;
   const auto count = static_cast<uint32_t>(facts_.nodes.size());
@@ -92,7 +92,7 @@ void LinkCheck::Add(const std::vector<std::optional<NodeMeasurements>>& measurem
   for (uint32_t node = 0; node < facts_.nodes.size() && node < measurements.size(); ++node) {
     if (!measurements[node].has_value()) facts_.nodes[node].told = false;
   }
-  // What a silent node was to send or to see is not known.
+  // Nothing is known of datagrams that a silent node should have sent or received.
   for (const Link& link : plan_.links) {
     if (!Usable(link)) continue;
     facts_.At(link).sent += plan_.datagrams;
@@ -118,13 +118,14 @@ void LinkCheck::AddMeasurement(uint32_t node, const PeerMeasurement& measurement
   const Link out{.from = node, .to = measurement.peer};
   LinkFacts& arriving = facts_.At(in);
   if (Usable(in) && Takes(plan_, in)) {
-    // What the node had no room for did get there; whose it was isn't known.
+    // Datagrams that the node had no room for did arrive, but their sender isn't known: give the
+    // node's whole overrun to each sender that got through.
     const uint64_t arrived = measurement.arrived == 0 ? 0 : measurement.arrived + overrun;
     arriving.arrived += static_cast<uint32_t>(std::min<uint64_t>(arrived, plan_.datagrams));
   }
   if (measurement.rate.has_value()) arriving.rates.push_back(*measurement.rate);
   LinkFacts& leaving = facts_.At(out);
-  // Both ends time the same round trip: the better of two measurements.
+  // The two ends time the same round trip; keep the least.
   if (measurement.round_trip.has_value()) {
     for (LinkFacts* link : {&leaving, &arriving}) {
       link->round_trip =

@@ -11,10 +11,10 @@
 
 namespace ddprun::launcher {
 
-// What the nodes of a job measure of each other, and in which order. Nodes are their numbers in the
-// job (GROUP_RANK), from 0. Plain data; threads: any.
+// Measurements between the nodes of a job, and their plan. Nodes are numbered as in the job
+// (GROUP_RANK), from 0. Plain data; threads: any.
 
-// From one node to another; the opposite direction is another link.
+// The direction from one node to another; the opposite direction is another link.
 struct Link {
   uint32_t from = 0;
   uint32_t to = 0;
@@ -22,26 +22,27 @@ struct Link {
   friend auto operator<=>(const Link&, const Link&) = default;
 };
 
-// What all nodes are asked to do in one pass.
+// The measurements of all nodes in one pass.
 struct ProbePlan {
-  uint32_t datagrams = 0;  // that `from` sends along each of `links`, all nodes at once
+  uint32_t datagrams = 0;  // sent along each of `links`, by all nodes at once
   std::vector<Link> links;
-  // Then, one round after the other, each pair over one TCP connection, which `from` makes: as much
-  // as goes through in one direction, then in the other. A node is in at most one pair of a round.
+  // After the datagrams, the rounds run one after the other. In a round, each pair floods one TCP
+  // connection, opened by `from`, first in one direction and then in the other. A node is in at
+  // most one pair of a round.
   std::vector<std::vector<Link>> rounds;
-  bool over = false;  // nothing is left to be measured
+  bool over = false;  // nothing is left to measure
 
   friend bool operator==(const ProbePlan&, const ProbePlan&) = default;
 };
 
-// What a node saw of another one in a pass.
+// A node's measurements of another one in a pass.
 struct PeerMeasurement {
   uint32_t peer = 0;
-  uint32_t arrived = 0;                      // datagrams of that pass
+  uint32_t arrived = 0;                      // datagrams from the peer in this pass
   std::optional<absl::Duration> round_trip;  // the least; nullopt = no answer came
-  std::optional<double> rate;                // bit/s that came from the peer over TCP
-  bool refused = false;                      // the peer could not be connected
-  bool connected = false;                    // a connection that this node made was answered
+  std::optional<double> rate;                // bit/s received from the peer over TCP
+  bool refused = false;                      // this node couldn't connect to the peer
+  bool connected = false;                    // this node's connection to the peer was answered
 
   friend bool operator==(const PeerMeasurement&, const PeerMeasurement&) = default;
 };
@@ -49,7 +50,7 @@ struct PeerMeasurement {
 // A node's answer to a pass.
 struct NodeMeasurements {
   std::vector<PeerMeasurement> peers;
-  uint64_t overrun = 0;                // datagrams that this node itself had no room for
+  uint64_t overrun = 0;                // datagrams that this node's socket had no room for
   std::optional<absl::Duration> work;  // CPU time of a fixed piece of work, the least
 
   friend bool operator==(const NodeMeasurements&, const NodeMeasurements&) = default;
@@ -57,25 +58,25 @@ struct NodeMeasurements {
 
 // All passes together.
 struct LinkFacts {
-  uint32_t sent = 0;  // datagrams, and how many of them arrived
-  uint32_t arrived = 0;
-  bool told = false;                         // `to` has answered
-  std::vector<double> rates;                 // bit/s, one of each measurement
-  std::optional<absl::Duration> round_trip;  // the least that either end saw
-  uint32_t refused = 0;                      // TCP connections from `from` that could not be made
+  uint32_t sent = 0;                         // datagrams
+  uint32_t arrived = 0;                      // datagrams
+  bool told = false;                         // node `to` has answered
+  std::vector<double> rates;                 // bit/s, one for each measurement
+  std::optional<absl::Duration> round_trip;  // the least that either end measured
+  uint32_t refused = 0;                      // TCP connections from `from` that failed
   uint32_t connected = 0;
 
-  double Loss() const;  // share of what was sent, 0 to 1
+  double Loss() const;  // share of the sent datagrams, 0 to 1
   std::optional<double> BestRate() const;
 };
 
 struct NodeFacts {
   std::string name;     // for people, different for each node
-  std::string address;  // under which the others reach it; "" = not known
-  bool told = false;    // it came to the check, and has answered each pass
-  // It never came, though its datagrams reach node 0: only the link to it is cut.
+  std::string address;  // under which the others reach the node; "" = not known
+  bool told = false;    // the node came to the check, and has answered each pass
+  // The node never came, but its datagrams reach node 0: only the link to the node is cut.
   bool heard = false;
-  bool missing = false;                // it never joined the job, so it is no part of the check
+  bool missing = false;                // the node never joined the job
   std::optional<absl::Duration> work;  // the least CPU time
 };
 

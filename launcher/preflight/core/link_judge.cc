@@ -10,32 +10,91 @@ namespace {
 
 using Links = std::vector<bool>;  // by from * nodes + to
 
-// What a link is worth: nullopt = it has not been measured.
+// The measured value that links are compared by; nullopt = not measured.
 using Worth = std::function<std::optional<double>(const LinkFacts&)>;
 
+// How the judge decides.
+//
+// Goal: name the node or link to repair, and nobody where all are equally slow. Absolute limits
+// can't do that: 1 Gbit/s is a fault in one cluster and the network of another. So every link is
+// compared with its peers, and two questions are answered in turn:
+//
+//   1. Is this link bad?          IsLossy, IsSlower, IsFar: against Usual()
+//   2. Whose fault are bad links? Blamer: a node's that explains most of one side, else the link's
+//
+// Invariant: no link is called lossy, slow, far or blocked because of one measurement. LinkCheck
+// measures again what a Suspect…() function names, until the accusation is confirmed or refuted. A
+// link that is still suspect of loss, rate or round trip when the time is over doesn't count as
+// measured (Evidence::looked_at).
+//
+// What is usual. The obvious measure, the median of all links, fails in small networks: if one node
+// of three is slow in both directions, 4 of the 6 links are slow, and so is their median. Two rules
+// avoid that: a link is compared with the links that touch neither of its ends; where fewer than
+// two of those exist (2 or 3 nodes), with the good quartile of all others. Example: n2 of three
+// nodes has 1 Gbit/s, the others 10:
+//
+//   link    the 5 others, sorted    75 % from below    own    slow (less than half)
+//   0>1     1  1  1  1  10          1                  10     no
+//   0>2     1  1  1  10  10         10                 1      yes
+//
+// Whose fault. Nodes are blamed greedily, the one with the largest share of bad links first; the
+// links that it explains then count neither for nor against any other node. The order matters.
+// Example: 4 nodes, where all links from n3 are bad, and the link 0>1:
+//
+//   side             bad / measured      after n3 is blamed
+//   n3 sends         3 / 3  blamed
+//   n1 receives      2 / 3  a candidate  1 / 2  fewer than two bad links are no node's fault
+//   n0 sends         1 / 3               1 / 3
+//
+// The result is n3 (3 links) and the link 0>1. Blaming each node with two thirds of its links would
+// accuse n1, too, which has one bad link of its own.
+//
+// The thresholds follow. *Measured*: from runs; *derived*: from another number; *chosen*: what a
+// user would call bad, with no better source.
+
+// Chosen: 0.5 % of 1,000 datagrams are 5, more than a stray loss.
 constexpr double kLossAccused = 0.005;
+// Derived: below 1 of kFirstDatagrams (200), so that a single lost datagram is looked into where
+// others lose none.
 constexpr double kLossSuspect = 0.002;
+// Derived: implied by kLossAccused for 1,000 datagrams; holds if kMoreDatagrams gets smaller.
 constexpr uint32_t kLostAccused = 3;
+// Chosen: a suspicion begins at twice the usual loss (SuspectLoss), an accusation at three times.
 constexpr double kUsualLossFactor = 3;
+// Chosen: every rank of an all-reduce waits for the slowest link, so half the rate doubles its
+// time.
 constexpr double kSlowAccused = 0.5;
+// Derived: above kSlowAccused. The best of a link's rates counts, so what is usual still rises
+// while other links are measured again, and a link at 0.55 of it can fall below 0.5.
 constexpr double kSlowSuspect = 0.6;
-// Two measurements that are wrong by chance are seen, three at the same link hardly ever; but where
-// all nodes share a few CPUs, half of others' rate is seen by chance often.
+// Measured: two rates of one link that are too low by chance are seen, three hardly ever. But where
+// nodes share CPUs, chance alone takes half of a rate often (8 nodes on 2 CPUs: up to a factor of
+// 5), so an accusation of less than that factor needs six.
 constexpr double kMuchSlower = 0.2;
 constexpr size_t kRatesMuchSlower = 3;
 constexpr size_t kRatesSlower = 6;
-// Of datagrams: a connection's rate over such a link says nothing else.
+// Chosen: over a link that loses this much, the rate of a TCP connection shows the loss and nothing
+// else, so none is measured.
 constexpr double kLossHeavy = 0.03;
-// Datagrams of more than one measurement: one that is delayed throughout is seen.
+// Derived: the first 200 datagrams and two more passes. The least round trip of all counts, and one
+// pass may be delayed from its first datagram to its last.
 constexpr uint32_t kFarDatagrams = 2 * kMoreDatagrams;
+// Chosen, together with kFarMoreSeconds: where others take 45 us, a link is far beyond 635 us.
 constexpr double kFarFactor = 3;
-// bit/s. What one connection gets through beyond it depends on which CPUs its two ends have their
-// turns on (2 namespaces of one machine: 24 one way, 77 the other), not on the network.
+// Measured in bit/s: one connection's rate beyond 10 Gbit/s depends on which CPUs its two ends run
+// on (two namespaces of one machine: 24 Gbit/s in one direction, 77 in the other), not on the
+// network.
 constexpr double kNeverSlow = 1e10;
+// Chosen: keeps the delays of a busy scheduler from counting as distance where round trips take
+// microseconds.
 constexpr double kFarMoreSeconds = 0.0005;
+// Chosen. CPU time and not wall time, in which eight namespaces on two cores all look slow; the
+// least of all passes, so a node that is held up once isn't busy.
 constexpr double kBusyFactor = 2;
+// Derived: the median of one link is that link. Jobs of 4 nodes have exactly two links apart.
 constexpr size_t kComparedMin = 2;
-// Of more links only so many are compared with: jobs of 256 nodes have 65,280.
+// Bounds the cost, which is the square of the links: with 256 nodes (65,536 entries) every 94th
+// link is compared with. Up to 26 nodes (676) all are.
 constexpr size_t kComparedMax = 700;
 
 bool Touches(Link link, Link other) {
@@ -43,7 +102,7 @@ bool Touches(Link link, Link other) {
          link.to == other.to;
 }
 
-// Several nodes of a job may be on one machine: a link between them is its memory, and no network.
+// Several nodes of a job may be on one machine. A link between them is memory, not a network.
 bool IsWithinOneMachine(const NetworkFacts& facts, Link link) {
   const std::string& address = facts.nodes[link.from].address;
   return !address.empty() && address == facts.nodes[link.to].address;
@@ -67,9 +126,9 @@ double LinkQuantile(std::vector<double> values, double share) {
   return values[at];
 }
 
-// The median of the links that don't touch this one, of those within a machine or of the others as
-// it is one itself. In small networks there are none: then, of all
-// others, `share_of_few` from below, so that a node that spoils most of them isn't the measure.
+// What is usual for a link: the median of the links that share no end with it, or in small networks
+// the quantile `share_of_few` of all others (above). Links within machines are compared with their
+// like, and links of the network with theirs.
 std::optional<double> Usual(const NetworkFacts& facts, Link link, double share_of_few,
                             const Worth& worth) {
   std::vector<double> apart;
@@ -104,13 +163,14 @@ bool IsFar(const NetworkFacts& facts, Link link) {
 }
 
 bool IsSlower(const NetworkFacts& facts, Link link, double share) {
-  if (IsWithinOneMachine(facts, link)) return false;  // its rate is whose turn on which CPU it was
+  if (IsWithinOneMachine(facts, link)) return false;  // the rate there measures CPU scheduling
   const std::optional<double> own = facts.At(link).BestRate();
   const std::optional<double> usual = UsualRate(facts, link);
   return own.has_value() && usual.has_value() && *own < std::min(share * *usual, kNeverSlow);
 }
 
-// It has been measured often enough for an accusation, the more often the less it is slower.
+// Whether the link was measured often enough for an accusation: the smaller the difference, the
+// more measurements.
 bool RatesSettled(const NetworkFacts& facts, Link link) {
   const size_t enough = IsSlower(facts, link, kMuchSlower) ? kRatesMuchSlower : kRatesSlower;
   return facts.At(link).rates.size() >= enough;
@@ -128,15 +188,15 @@ bool IsLossy(const NetworkFacts& facts, Link link) {
          seen.Loss() > kLossAccused + kUsualLossFactor * UsualLoss(facts, link);
 }
 
-// ------------------------------------------------------------- from bad links to who is to blame
+// ------------------------------------------------------------- from bad links to the guilty node
 
-// Bad links of one kind, and which links could have been: the links of a node that nobody has
-// looked at say nothing about it.
+// Bad links of one kind, and the links that could have been bad: a link that wasn't measured counts
+// neither for nor against its nodes.
 struct Evidence {
   TroubleKind kind;
   Links bad;
   Links looked_at;
-  double share;  // of a side's links that must be bad for the node to be blamed
+  double share;  // the share of a side's links that must be bad for the node to be blamed
 };
 
 class Blamer {
@@ -144,7 +204,8 @@ class Blamer {
   Blamer(const NetworkFacts& facts, Evidence evidence)
       : facts_(facts), evidence_(std::move(evidence)), left_(evidence_.bad) {}
 
-  // Nodes first, the worst first, as long as one explains most of a side's links.
+  // Blames nodes, the worst first, as long as one explains `share` of a side's links; what is left
+  // are links.
   std::vector<Trouble> Blame() {
     while (BlameWorstNode()) {
     }
@@ -164,7 +225,7 @@ class Blamer {
     Side side = Side::kSends;
     uint32_t bad = 0;
     uint32_t of = 0;
-    uint32_t touching = 0;  // bad links of both sides
+    uint32_t touching = 0;  // bad links of both sides of the node
   };
 
   size_t Index(Link link) const { return link.from * facts_.nodes.size() + link.to; }
@@ -178,7 +239,7 @@ class Blamer {
       if (other == node) continue;
       const size_t own = Index(Turned(node, other, side));
       found.bad += left_[own] ? 1 : 0;
-      // What another node's blame has explained counts neither for nor against this one.
+      // A link that is explained by another node counts neither for nor against this one.
       found.of += evidence_.looked_at[own] && (left_[own] || !evidence_.bad[own]) ? 1 : 0;
       for (const Side each : {Side::kSends, Side::kReceives}) {
         found.touching += evidence_.bad[Index(Turned(node, other, each))] ? 1 : 0;
@@ -300,7 +361,8 @@ void JudgeReach(const NetworkFacts& facts, std::vector<Trouble>* troubles) {
   }
 }
 
-// Two thirds: a bad node's links are all bad, and chance may hide some.
+// Chosen: all links of a bad node are bad, but chance may hide some. Chance doesn't hide cuts and
+// blocked ports, so JudgeReach() requires all links of a side.
 constexpr double kMost = 2.0 / 3;
 
 void JudgeLoss(const NetworkFacts& facts, std::vector<Trouble>* troubles) {
@@ -319,7 +381,8 @@ void JudgeRates(const NetworkFacts& facts, std::vector<Trouble>* troubles) {
   const auto loses = [&](Link link) { return IsCut(facts, link) || IsLossy(facts, link); };
   const Links measured = Where(
       facts, [&](Link link) { return !facts.At(link).rates.empty() && !SuspectRate(facts, link); });
-  // Lost packets make TCP slow, both ways: that is said already.
+  // Lost packets make TCP slow in both directions (acknowledgements get lost, too). Such a link is
+  // reported as lossy or cut already.
   const Links slow = Where(facts, [&](Link link) {
     return IsSlower(facts, link, kSlowAccused) && RatesSettled(facts, link) && !loses(link) &&
            !loses({.from = link.to, .to = link.from});
@@ -336,7 +399,7 @@ void JudgeRoundTrips(const NetworkFacts& facts, std::vector<Trouble>* troubles) 
   const Links measured = Where(facts, [&](Link link) {
     return facts.At(link).round_trip.has_value() && !SuspectRoundTrip(facts, link);
   });
-  // A round trip goes both ways: its two ends see the same, and one of them is enough.
+  // A round trip crosses both directions, so a far pair has two far links. One is reported.
   const Links far = Where(
       facts, [&](Link link) { return IsFar(facts, link) && facts.At(link).sent >= kFarDatagrams; });
   const auto seconds = [](const LinkFacts& link) { return RoundTripOf(link); };

@@ -13,7 +13,7 @@ std::vector<Link> CircleRound(uint32_t nodes, uint32_t endpoints, uint32_t round
   for (uint32_t i = 0; i < endpoints / 2; ++i) {
     const uint32_t a = i == 0 ? moving : (round + i) % moving;
     const uint32_t b = (round + moving - i) % moving;
-    if (a >= nodes || b >= nodes) continue;  // the place that nobody has
+    if (a >= nodes || b >= nodes) continue;  // the place without a node
     pairs.push_back({.from = std::min(a, b), .to = std::max(a, b)});
   }
   std::sort(pairs.begin(), pairs.end());

@@ -8,16 +8,16 @@
 
 namespace ddprun::launcher {
 
-// Who is measured with whom at the same time. Pure; threads: any.
+// Chooses the pairs that are measured at the same time. Pure; threads: any.
 
-// All pairs of `nodes` nodes, each node once in a round: `nodes` - 1 rounds, or `nodes` where that
-// is odd (one node has a rest). With more than `rounds_max` only as many of the rounds, evenly
+// All pairs of `nodes` nodes, each node once in a round: `nodes` - 1 rounds, or `nodes` rounds if
+// that is odd (one node pauses in each). Of more than `rounds_max` rounds only that many, evenly
 // chosen. Source: the circle method of round-robin tournaments (E. Lucas, Récréations
 // mathématiques, 1883).
 std::vector<std::vector<Link>> Tournament(uint32_t nodes, uint32_t rounds_max);
 
-// The pairs in as few rounds as a greedy choice finds, in their order: at most `at_once` (1 or
-// more) in a round, and at most `rounds_max` rounds; pairs that have no place are left out.
+// Packs the pairs greedily into few rounds, in their order: at most `at_once` (1 or more) in a
+// round, and at most `rounds_max` rounds; pairs that don't fit are left out.
 std::vector<std::vector<Link>> PackRounds(const std::vector<Link>& pairs, uint32_t at_once,
                                           uint32_t rounds_max);
 

@@ -16,7 +16,7 @@ constexpr std::array<const char*, kTroubleKinds> kNodeIds = {
     "node_missing", "node_silent", "node_cut", "tcp_blocked_node",
     "node_lossy",   "node_slow",   "node_far", "node_busy"};
 
-// What it does to a run, by kind.
+// The effect on a run, by kind.
 constexpr std::array<const char*, kTroubleKinds> kWhys = {
     "a run waits for it until its join timeout, then fails",
     "a run waits for it until its timeout, then fails",
@@ -120,7 +120,7 @@ std::string LinkText(const NetworkFacts& facts, const Trouble& trouble) {
   return name;
 }
 
-// From where a node is looked at: node 0, or for that one the last that is there.
+// The node from which to check another one: node 0; for node 0 the last node that isn't missing.
 uint32_t Onlooker(const NetworkFacts& facts, uint32_t node) {
   if (node != 0) return 0;
   auto last = static_cast<uint32_t>(facts.nodes.size() - 1);
@@ -158,7 +158,7 @@ std::vector<std::string> NextSteps(const NetworkFacts& facts, const Trouble& tro
     case TroubleKind::kFar:
       return {absl::StrCat("ip route get ", to, on_here, ": through which interface?")};
     case TroubleKind::kBusy:
-      return {absl::StrCat("top -b -n 1 | head -20", on_here, ": who else is at work?"),
+      return {absl::StrCat("top -b -n 1 | head -20", on_here, ": which other processes compute?"),
               absl::StrCat("ddprun doctor", on_here)};
   }
   return {};

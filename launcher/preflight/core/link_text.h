@@ -11,7 +11,7 @@
 
 namespace ddprun::launcher {
 
-// What people and programs are told of a network. Pure; threads: any.
+// The report about a network, for people and programs. Pure; threads: any.
 
 // A trouble in words; docs/PREFLIGHT.md lists the ids.
 struct LinkFinding {
@@ -20,11 +20,11 @@ struct LinkFinding {
 };
 std::vector<LinkFinding> DescribeTroubles(const NetworkFacts& facts);
 
-// What all links come to.
+// Totals and medians over all links.
 struct NetworkSummary {
   uint64_t sent = 0;  // datagrams
   uint64_t arrived = 0;
-  // nullopt = nothing was measured. The worst ones with their links.
+  // nullopt = nothing was measured.
   std::optional<double> round_trip_median;  // seconds
   std::optional<double> round_trip_worst;
   Link round_trip_worst_link;

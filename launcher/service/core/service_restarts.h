@@ -18,44 +18,44 @@ namespace ddprun::launcher {
 //                      │     ▲
 //                      └─────┘ OnFailedStart: after a pause
 //
-// Given up is a service that dies too often, and one that can't be started again for as long as
-// agents do without it. Pure; one thread.
+// A service is given up if it dies too often, or can't be started again for as long as agents go on
+// without it. Pure; one thread.
 class ServiceRestarts {
  public:
-  // The service may die so often within this time; once more, and it is given up.
+  // How often the service may die within kDeathsWindow; after one more death it is given up.
   static constexpr size_t kDeathsMax = 5;
   static constexpr absl::Duration kDeathsWindow = absl::Seconds(10);
-  // After a start that failed; doubles.
+  // The pause after a failed start; doubles.
   static constexpr absl::Duration kFirstPause = absl::Milliseconds(100);
   static constexpr absl::Duration kLongestPause = absl::Seconds(1);
 
   struct Decision {
-    Instant start_at = Instant::Infinite();  // infinite: it is given up
-    std::string why;                         // it is given up: "… and is not started again"
-    // Before a pause: what the user is to know, once for each reason.
+    Instant start_at = Instant::Infinite();  // infinite = the service is given up
+    std::string why;                         // if given up: "… and is not started again"
+    // Before a pause: a text for the user, once for each reason.
     std::optional<std::string> tell;
   };
   struct Back {
-    absl::Duration missing;  // how long it was
-    uint64_t times = 0;      // that it was started again so far, with this one
+    absl::Duration missing;  // how long the service was missing
+    uint64_t times = 0;      // restarts so far, this one included
   };
 
-  // `loss`: how long an agent does without its service (--service_loss_timeout).
+  // `loss`: how long an agent goes on without its service (--service_loss_timeout).
   explicit ServiceRestarts(absl::Duration loss, absl::Duration deaths_window = kDeathsWindow)
       : loss_(loss), deaths_window_(deaths_window) {}
 
-  // It served, and died at `now`. `how`: "was killed by SIGKILL".
+  // The service died at `now`. `how`: "was killed by SIGKILL".
   Decision OnDeath(Instant now, std::string how);
-  // A start failed at `now`. Requires: it is missing.
+  // A start failed at `now`. Requires: is_missing().
   Decision OnFailedStart(Instant now, const std::string& error);
-  // It serves again. Requires: it was missing.
+  // The service serves again. Requires: is_missing().
   Back OnServing(Instant now);
 
   bool is_missing() const { return !missing_since_.is_infinite(); }
-  // Of the last death.
+  // How the service died last.
   const std::string& how() const { return how_; }
 
-  // What doesn't hold of the fields below; "" = all of it does.
+  // Which invariant of the fields below is broken; "" = none.
   std::string BrokenInvariant() const;
 
  private:

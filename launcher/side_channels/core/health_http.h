@@ -17,9 +17,9 @@ inline constexpr size_t kHttpHeadBytesMax = 8192;
 // or 431. The connection ends with the response. Any bytes are fine; linear in their number. Pure.
 // Source: RFC 9112.
 //
-// Without an HTTP library: the agent's own loop must answer, because an answer of another thread
-// says nothing about the loop, and libmicrohttpd, which a foreign loop can drive, brings GnuTLS
-// into each agent.
+// No HTTP library is used. The agent's own loop must answer, because an answer from another thread
+// would prove nothing about the loop; and libmicrohttpd, which another loop can drive, would bring
+// GnuTLS into each agent.
 std::optional<std::string> AnswerHealthRequest(absl::string_view received, absl::string_view body);
 
 }  // namespace ddprun::launcher

@@ -12,8 +12,8 @@
 
 namespace ddprun::launcher {
 
-// The watchdog's timers: promises of worker processes to be done with something by a time
-// (torch.distributed.elastic.timer's FileTimerClient).
+// The watchdog's timers: each is a worker process's promise to finish something by a deadline
+// (FileTimerClient of torch.distributed.elastic.timer).
 // Pure; one thread. Bounds: kTimersMax timers, kScopeBytesMax bytes for a scope.
 class TimerTable {
  public:
@@ -33,7 +33,7 @@ class TimerTable {
   bool Set(uint32_t local_rank, uint32_t pid, const std::string& scope, Instant deadline,
            int signal);
   void Release(uint32_t pid, const std::string& scope);
-  // Of a worker that ended; of all when a generation ends.
+  // Removes the timers of a worker that ended.
   void Forget(uint32_t local_rank);
   void Clear() { timers_.clear(); }
 

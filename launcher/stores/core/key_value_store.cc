@@ -246,7 +246,7 @@ KeyValueStore::Waiter KeyValueStore::MakeWaiter(Waiter::Wants wants, std::vector
           .deadline = DeadlineOf(timeout)};
 }
 
-// Params: beside: bytes that are to be held, too.
+// Params: beside — more bytes to be held beside the waiter.
 absl::Status KeyValueStore::RoomFor(const Waiter& waiter, size_t beside) const {
   if (waiters_.size() < bounds_.waiters && bytes_ + waiter.bytes + beside <= bounds_.bytes) {
     return absl::OkStatus();

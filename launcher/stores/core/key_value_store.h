@@ -21,8 +21,8 @@
 
 namespace ddprun::launcher {
 
-// What one store may hold. A call beyond a bound is answered RESOURCE_EXHAUSTED, names the bound
-// and changes nothing.
+// The limits of one store. A call beyond a limit gets RESOURCE_EXHAUSTED with the limit's name, and
+// changes nothing.
 struct StoreBounds {
   size_t keys = 1U << 20;
   size_t key_bytes = 4096;
@@ -33,7 +33,7 @@ struct StoreBounds {
   size_t waiters = 1U << 16;
 };
 
-// One call as the shell tells them apart: unique among those that wait, growing with arrival.
+// Identifies a call: unique among waiting calls, growing with arrival.
 using StoreCallId = Strong<struct StoreCallIdTag, uint64_t>;
 
 // ------------------------------------------------------------- operations (c10d::Store's)
@@ -118,7 +118,7 @@ struct StoreClosed {
 
 using StoreEvent = std::variant<StoreCall, StoreCallCancelled, StoreTimerDue, StoreClosed>;
 
-// What a successful operation answers; the fields that it has no use for stay as they are here.
+// The answer of a successful operation. Fields that the operation doesn't use have these defaults.
 struct StoreResult {
   std::shared_ptr<const std::string> value;  // shared with the store, for large ones; null = none
   int64_t number = 0;
@@ -159,7 +159,7 @@ class KeyValueStore {
   // Requires: the id of a StoreCall is not among those that wait.
   std::vector<StoreAnswer> Step(Instant now, StoreEvent event);
 
-  // When Step(StoreTimerDue) is wanted next; infinite = nobody waits.
+  // When Step(StoreTimerDue) is wanted next; infinite = no call waits.
   Instant NextDeadline() const;
 
   size_t key_count() const { return values_.size(); }

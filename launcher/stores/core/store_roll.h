@@ -11,15 +11,16 @@
 
 namespace ddprun::launcher {
 
-// Which ranks have come to the workers' store of a generation. Ranks that wait there for others say
-// nothing for as long as torch's time-out, so those that haven't come kMissingAfter after the first
-// one are to be named, once. Nothing is named where nobody comes: a program may never use the
-// store, or load its data first. Nor where a client can't be told by its process. Pure; one thread.
+// The ranks that have connected to the workers' store of a generation. Ranks that wait there for
+// others print nothing until torch's time-out, so ranks that haven't come kMissingAfter after the
+// first one are reported, once. None is reported if no rank comes, because a program may never use
+// the store, or load its data first; nor if a client's process can't be identified. Pure; one
+// thread.
 class StoreRoll {
  public:
   static constexpr absl::Duration kMissingAfter = absl::Seconds(10);
 
-  // Who is missing.
+  // The missing ranks.
   struct Missing {
     std::vector<uint32_t> local_ranks;
     uint32_t elsewhere = 0;  // ranks of other nodes, which aren't known by number
@@ -28,17 +29,17 @@ class StoreRoll {
 
   // A generation begins: `here` of its `world` ranks are workers of this node.
   void Begin(uint32_t world, uint32_t here);
-  // A worker of this node has come. Later calls change nothing.
+  // A worker of this node has connected. Later calls change nothing.
   void OnLocal(Instant now, uint32_t local_rank);
-  // A process of another node has come; `name`: the same for its further connections.
+  // A process of another node has connected. `name`: the same for each connection of that process.
   void OnRemote(Instant now, std::string name);
-  // Nobody knows who came.
+  // A client that can't be identified has connected: nothing is reported any more.
   void OnUnknown() { told_ = true; }
-  // A worker of this node has ended, and isn't missed.
+  // A worker of this node has ended, and doesn't count as missing.
   void OnEnded(uint32_t local_rank) { came_.insert(local_rank); }
   // When OnTimer is wanted; infinite = not at all.
   Instant Deadline() const;
-  // Who is to be named now.
+  // The ranks to report now.
   Missing OnTimer(Instant now);
 
  private:

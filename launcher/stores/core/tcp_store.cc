@@ -193,7 +193,7 @@ absl::Status TcpStore::Append(TcpConnectionId connection, TcpStoreRequest reques
   return absl::OkStatus();
 }
 
-// Who comes first makes the key; the counts of those who wait don't wake anybody.
+// The first client makes the key. Clients that wait change its count without waking others.
 absl::Status TcpStore::Barrier(TcpConnectionId connection, const TcpStoreRequest& request) {
   const std::string& key = request.keys[0];
   DDPRUN_ASSIGN_OR_RETURN(const int64_t count, Sum(key, 1));

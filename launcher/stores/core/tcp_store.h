@@ -20,7 +20,7 @@
 
 namespace ddprun::launcher {
 
-// What one store may hold. The protocol has no way to refuse a request, so one beyond a bound costs
+// The limits of one store. The protocol can't refuse a request, so a request beyond a limit ends
 // its connection.
 struct TcpStoreBounds {
   TcpStoreRequestBounds request;
@@ -29,10 +29,10 @@ struct TcpStoreBounds {
   size_t bytes = 1U << 30;
 };
 
-// One connection as the shell tells them apart; never used twice.
+// Identifies a connection; never used twice.
 using TcpConnectionId = Strong<struct TcpConnectionIdTag, uint64_t>;
 
-// What is to be done next: bytes for a connection, or its end.
+// Bytes to send over a connection, or its end.
 struct TcpStoreEffect {
   TcpConnectionId connection;
   std::string bytes;
@@ -41,16 +41,16 @@ struct TcpStoreEffect {
   absl::Status error;
 };
 
-// The store that the Python workers of one generation meet in: what torch's TCPStore server does,
-// as bytes in and bytes out.
+// The store of one generation's Python workers: torch's TCPStore server, as bytes in and bytes out.
 //
-// Values and queues are apart, as in torch: a queue counts for WAIT and CHECK while it isn't empty,
-// and wakes one who waits at each push. A WAIT is met when each of its keys was there once, not
-// necessarily at the same moment. Only clients know their timeouts; they end them by CANCEL_WAIT.
+// Values and queues are separate, as in torch: a queue counts for WAIT and CHECK while it isn't
+// empty, and each push wakes one waiting client. A WAIT is met when each of its keys has existed
+// once, not necessarily all at the same moment. Only clients know their timeouts; they end a wait
+// by CANCEL_WAIT.
 //
-// Two differences from torch's server, neither of which a client can count on: what torch answers
-// with undefined behaviour or an exception (ADD to what is no number) ends the connection with a
-// text, and LIST_KEYS is sorted.
+// Two differences from torch's server, on which no client can rely: a request that torch answers
+// with undefined behavior or an exception (ADD to a value that isn't a number) ends the connection
+// with a text, and LIST_KEYS is sorted.
 //
 // Pure: no clock, I/O, thread or randomness; the same bytes give the same effects in the same order
 // (the caller's own first, then those that it woke, oldest first). Threads: one at a time.
@@ -60,15 +60,15 @@ class TcpStore {
 
   // Requires: a connection that was never open.
   void Open(TcpConnectionId connection);
-  // Takes what came over a connection, in pieces of any size, and returns what follows from it.
-  // Those that are not open are ignored.
+  // Takes bytes from a connection, in pieces of any size, and returns the effects. Ignored unless
+  // the connection is open.
   std::vector<TcpStoreEffect> Receive(TcpConnectionId connection, absl::string_view bytes);
-  // The connection is gone, and so is what it waited for. Those that are not open are ignored.
+  // The connection is gone, and its waits end. Ignored unless the connection is open.
   void Close(TcpConnectionId connection);
-  // Whether it is open, and has sent a request of the protocol.
+  // Whether the connection is open and has sent a request of the protocol.
   bool HasAsked(TcpConnectionId connection) const;
   // The number of the ping that began an open connection. torch's clients send their pid. nullopt =
-  // it sent none, as clients older than torch 2.2.
+  // no ping, as from clients older than torch 2.2.
   std::optional<uint32_t> PingOf(TcpConnectionId connection) const;
 
   size_t key_count() const { return values_.size(); }
@@ -82,7 +82,7 @@ class TcpStore {
  private:
   using Value = std::shared_ptr<std::string>;
 
-  // Growing with arrival: who waits longest comes first.
+  // Grows with arrival, so the longest wait comes first.
   using WaitId = uint64_t;
   struct Wait {
     TcpConnectionId connection;

@@ -13,7 +13,7 @@
 
 namespace ddprun::launcher {
 
-// What clients of torch's c10d::TCPStore ask for.
+// The requests of torch's c10d::TCPStore clients.
 enum class TcpStoreVerb : uint8_t {
   kPing,        // number: 32 bits, echoed
   kSet,         // key, value
@@ -31,19 +31,19 @@ enum class TcpStoreVerb : uint8_t {
   kQueuePop,     // key
   kQueueLength,  // key
   kListKeys,
-  kBarrier,  // key, number: how many come
+  kBarrier,  // key, number: of clients
 };
 
-// One request. Fields that its verb has no use for are empty.
+// One request. Fields that its verb doesn't use are empty.
 struct TcpStoreRequest {
   TcpStoreVerb verb = TcpStoreVerb::kPing;
-  std::vector<std::string> keys;  // one, but for those that take many
+  std::vector<std::string> keys;  // several only for verbs with `keys`
   std::string expected;
   std::string value;
   int64_t number = 0;
 };
 
-// What one request may hold.
+// The limits of one request.
 struct TcpStoreRequestBounds {
   size_t key_bytes = 8192;            // torch's own bound
   size_t value_bytes = 16U << 20;     // torch's own is 8 MiB
@@ -51,14 +51,14 @@ struct TcpStoreRequestBounds {
   size_t key_list_bytes = 16U << 20;  // all keys of one request
 };
 
-// Cuts the bytes of one connection into requests, however the network has cut them into pieces.
+// Parses the bytes of one connection, in pieces of any size, into requests.
 //
-// How a connection begins tells the dialect. Clients of torch 2.2 and newer begin with the command
-// VALIDATE and a magic number; older ones have neither, and other numbers for the commands.
-// MULTI_SET comes out as one kSet for each of its pairs.
+// The first bytes of a connection determine the dialect. Clients of torch 2.2 and newer begin with
+// the command VALIDATE and a magic number; older ones have neither, and other numbers for the
+// commands. MULTI_SET is returned as one kSet for each of its pairs.
 //
-// Bytes may be anything: what is no request ends in an error, and no claimed length is believed
-// before the bytes have come. Pure. Threads: one at a time.
+// Accepts any bytes: an invalid request is an error, and no memory is allocated for a claimed
+// length before the bytes have come. Pure. Threads: one at a time.
 class TcpStoreParser {
  public:
   explicit TcpStoreParser(const TcpStoreRequestBounds& bounds) : bounds_(bounds) {}
@@ -68,7 +68,7 @@ class TcpStoreParser {
   // Errors: INVALID_ARGUMENT: not a request that we know; RESOURCE_EXHAUSTED: a bound.
   absl::StatusOr<std::optional<TcpStoreRequest>> Next(absl::string_view* input);
 
-  // What an incomplete request holds by now.
+  // The bytes of the incomplete request.
   size_t held_bytes() const { return held_bytes_; }
 
  private:

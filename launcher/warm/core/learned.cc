@@ -169,7 +169,7 @@ std::string ParkedText(const Learned& learned, const std::vector<std::string>& p
     for (const std::string& name : *names) absl::StrAppend(&text, "varies ", name, "\n");
   }
   for (const Learned::Step& step : learned.steps) {
-    // What can't be imported ahead may come with another module all the same: then it is seen.
+    // A refused module may still be loaded by another one. It is written as `seen`.
     const bool refused = step.kind == Learned::Step::Kind::kModule && learned.IsRefused(step.text);
     absl::StrAppend(&text, refused ? "seen " : WordOf(step.kind), step.text, "\n");
   }

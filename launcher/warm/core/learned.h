@@ -11,22 +11,22 @@
 
 namespace ddprun::launcher {
 
-// What workers of one script and environment import, as one of them wrote it down, and what of it
-// can't be imported ahead. It is kept as lines (launcher/warm/diary.py writes them and parked.py
-// reads them):
+// The imports of workers of one script and environment, as one worker recorded them, and which of
+// them can't be imported ahead. The text form has one fact a line (launcher/warm/diary.py writes
+// it, parked.py reads it):
 //
-//   signature TEXT      of the installation; another one makes all of it worthless
-//   module NAME         is imported, in this order
-//   preload NAME        is imported in any case; only in what a parked process reads
-//   seen NAME           is there after the imports without having been asked for
+//   signature TEXT      the installation's; with another one, the rest is worthless
+//   module NAME         a module that the worker imported, in this order
+//   preload NAME        a module to import in any case; only in the fork server's list
+//   seen NAME           a module that is loaded after the imports but was not asked for
 //   set NAME=VALUE      the script sets this variable at this place
-//   varies NAME         this variable differs between workers, or is set by them differently
-//   took NAME MS        the import took so many milliseconds, which stands out
+//   varies NAME         this variable differs between workers, or workers set it differently
+//   took NAME MS        this import took long: so many milliseconds
 //   refused NAME WHY    a module that can't be imported ahead
-//   imports MS          all of them took so many milliseconds when they were made ahead
-//   unfit WHY           workers must not be forked from an interpreter that has imported these
+//   imports MS          how long all imports took when they were made ahead
+//   unfit WHY           workers must not be forked from an interpreter with these imports
 //
-// The last four are only in what is kept.
+// Only kept files have the last four.
 struct Learned {
   struct Step {
     enum class Kind { kModule, kSeen, kSet };
@@ -47,11 +47,11 @@ struct Learned {
   std::vector<Refusal> refused;
   std::vector<Slow> slow;             // each module once
   uint32_t imports_milliseconds = 0;  // 0 = not known
-  std::string unfit;                  // "" = nothing is known against it
+  std::string unfit;                  // "" = forks are allowed
 
   size_t module_count() const;
-  // Whether the module, or a package that it is in, was refused: Python imports a package before
-  // what is in it.
+  // Whether the module, or a package that contains it, was refused: Python imports a package before
+  // its modules.
   bool IsRefused(absl::string_view module) const;
   void SetSlow(absl::string_view module, uint32_t milliseconds);
 };
@@ -59,17 +59,17 @@ struct Learned {
 inline constexpr size_t kLearnedBytesMax = 4 << 20;
 inline constexpr size_t kLearnedStepsMax = 1 << 16;
 
-// Errors: INVALID_ARGUMENT — a line that is none of these, a name that can't be one, more than the
-// bounds; the text says which line.
+// Errors: INVALID_ARGUMENT — an unknown line, an invalid name, or more than the bounds; the text
+// says which line.
 absl::StatusOr<Learned> ParseLearned(absl::string_view text);
 
-// What two workers have in common: variables that one of them sets otherwise vary.
+// What two workers have in common. Variables that they set differently are added to `varying`.
 Learned MergeLearned(Learned one, const Learned& other);
 
-// For the file that is kept: all of it. ParseLearned() reads it again.
+// The text of the kept file: everything. ParseLearned() is the inverse.
 std::string LearnedText(const Learned& learned);
 
-// For a parked process: what it should import, also `preload`, and which variables no import may
+// The text for a fork server: what to import, `preload` included, and which variables no import may
 // read.
 std::string ParkedText(const Learned& learned, const std::vector<std::string>& preload,
                        const std::vector<std::string>& varying);

@@ -82,7 +82,7 @@ void WarmStarter::End(std::vector<WarmEffect>* effects) {
 
 std::vector<WarmEffect> WarmStarter::OnLearned(Instant now, Learned learned) {
   if (state_ != State::kUnlearned) return {};
-  // What is known of the same installation beside what was learned anew.
+  // Keep other facts about the same installation.
   if (learned.signature == learned_.signature) {
     learned.refused = std::move(learned_.refused);
     learned.slow = std::move(learned_.slow);
@@ -275,10 +275,10 @@ absl::Duration WarmStarter::Patience(Instant now) const {
       return kForkPatience;
     case State::kLoading: {
       const absl::Duration loading = now - loading_since_;
-      // What is left of it; no start waits behind imports that stand still.
+      // The rest of kLoadPatience, so that no start waits for imports that hang.
       if (!rules_.unasked) return std::max(absl::ZeroDuration(), kLoadPatience - loading);
-      // Imports ahead, which are examined one by one, take up to a fifth longer than a worker's
-      // own; so much, and as much again, must be done before they are the quicker way.
+      // Imports ahead take up to a fifth longer than a worker's own, because each is checked.
+      // Waiting is quicker once twice that, 40 %, is done.
       const absl::Duration imports = absl::Milliseconds(learned_.imports_milliseconds);
       if (rules_.crowded || loading < imports * 0.4 || loading > imports * 1.5) break;
       return imports * 1.5 - loading;
@@ -317,7 +317,7 @@ std::vector<WarmEffect> WarmStarter::OnFirstEnd(bool warm, bool crashed, absl::D
                /*tells=*/true);
 }
 
-// What is known against it is kept for jobs to come.
+// Gives up, and keeps the reason for later jobs.
 std::vector<WarmEffect> WarmStarter::Unfit(std::string why, bool tells) {
   if (state_ == State::kOff) return {};
   learned_.unfit = why;

@@ -129,8 +129,8 @@ TEST(NumaBinding, WhatCanNotBeDoneIsSaid) {
               ElementsAre(HasSubstr("share a cache with CPU 0; give node or exclusive")));
   topology.allowed = {0, 1};
   EXPECT_THAT(Numa(NumaBinding::kNode, topology, {1}, 1),
-              ElementsAre(HasSubstr("GPU 0 (0000:3b:00.0) is at NUMA node 1, none of whose CPUs "
-                                    "this process may use (it may use 0-1)")));
+              ElementsAre(HasSubstr("GPU 0 (0000:3b:00.0) is at NUMA node 1, but this process "
+                                    "may use none of its CPUs (it may use 0-1)")));
 }
 
 TEST(CpuBinding, SharesCoresWithTheirThreads) {

@@ -44,7 +44,7 @@ TEST(FailureReport, OfHangsThatCantBeToldApartNobodyIsTheCause) {
   hung.message = "no progress in train, step 7, for 3s; 2 workers can't be told apart";
   Verdict verdict{.outcome = Outcome::kFailed, .failures = {hung}, .first_causes = 1};
   EXPECT_THAT(Report(verdict), HasSubstr("Root Cause (not known; one of the workers that hung):"));
-  EXPECT_THAT(Report(verdict), HasSubstr("hung with others, none of which is known to be the"));
+  EXPECT_THAT(Report(verdict), HasSubstr("hung with others, and which of them is the cause"));
   verdict.failures.front().message = "no progress in train, step 7, for 3s; behind the others";
   EXPECT_THAT(Report(verdict), HasSubstr("Root Cause (first observed failure):"));
   EXPECT_THAT(Report(verdict), HasSubstr("hung, so ddprun killed it"));
@@ -238,8 +238,9 @@ TEST(FailureReport, WhatWasLeftOutIsCountedAndWhoHasItNamed) {
                   .failures_left_out = 54,
                   .whole_on = "host7"};
   const std::string report = Report(verdict);
-  EXPECT_THAT(report, HasSubstr("… and 54 more\n  54 of them are not told to so many nodes; "
-                                "ddprun on host7 was told all: see\n  its --report_file\n"));
+  EXPECT_THAT(report,
+              HasSubstr("… and 54 more\n  54 of them are left out in a job of this many nodes; "
+                        "ddprun on host7 reports\n  all: see its --report_file\n"));
   EXPECT_THAT(report, Not(HasSubstr("<NO_OTHER_FAILURES>")));
   EXPECT_THAT(report, HasSubstr("Root Cause (first observed failure):\n"));
   verdict.causes_left_out = 50;
@@ -247,7 +248,7 @@ TEST(FailureReport, WhatWasLeftOutIsCountedAndWhoHasItNamed) {
   EXPECT_THAT(Report(verdict), HasSubstr("… and 50 more\n"));
   EXPECT_THAT(Report(verdict), HasSubstr("… and 4 more\n"));
   verdict.whole_on = "";
-  EXPECT_THAT(Report(verdict), HasSubstr("are not told to so many nodes\n"));
+  EXPECT_THAT(Report(verdict), HasSubstr("are left out in a job of this many nodes\n"));
 }
 
 TEST(FailureReport, ACauseWhoseTextsWereLeftOutDoesNotLookAsIfItWroteNone) {
@@ -259,8 +260,9 @@ TEST(FailureReport, ACauseWhoseTextsWereLeftOutDoesNotLookAsIfItWroteNone) {
   verdict.whole_on = "host7";
   const std::string report = Report(verdict);
   EXPECT_THAT(report, Not(HasSubstr("nothing was written")));
-  EXPECT_THAT(report,
-              HasSubstr("  cut       : some of what it wrote is not told to so many nodes"));
+  EXPECT_THAT(
+      report,
+      HasSubstr("  cut       : some of what it wrote is left out in a job of this many nodes"));
   verdict.failures[0].stderr_tail = "last words";
   EXPECT_THAT(Report(verdict), HasSubstr("    last words\n  cut "));
 }
