@@ -12,6 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import advice  # noqa: E402
 import banned  # noqa: E402
+import citations  # noqa: E402
 import docs  # noqa: E402
 import english  # noqa: E402
 import includes  # noqa: E402
@@ -29,6 +30,7 @@ CHECKS = {
     "docs": docs.check,
     "reach": docs.check_reach,
     "advice": advice.check,
+    "citations": citations.check,
     "english": english.check,
     "shell": docs.check_scripts,
 }

@@ -12,6 +12,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 import advice  # noqa: E402
 import banned  # noqa: E402
+import citations  # noqa: E402
 import compiled  # noqa: E402
 import docs  # noqa: E402
 import english  # noqa: E402
@@ -27,6 +28,25 @@ _HERE = os.path.dirname(os.path.abspath(__file__))
 def found(check, path, text, **others):
     files = {name.replace("__", "/"): body for name, body in others.items()}
     return [str(finding) for finding in check(Tree({path: text, **files})) if finding.path == path]
+
+
+class Citations(unittest.TestCase):
+    def refused(self, text, path="base/a.h"):
+        files = {path: text, "base/word.h": "int a_word; class TwoWords {};\n", "docs/PROTOCOL.md": "**R1** x\n",
+                 "docs/decisions/0008-x.md": ""}
+        return [str(finding) for finding in citations.check(Tree(files)) if finding.path == path]
+
+    def test_citations_that_lead_nowhere(self):
+        for text in ("// base/other.h has it.\n", "// See other.h.\n", "// As decision 9 says.\n", "// PROTOCOL R2.\n",
+                     "// torchrun-contract 1.1\n", "// `OtherWords` has it.\n", "// `other_word` is a field.\n",
+                     "// `Other()` does.\n"):
+            self.assertTrue(self.refused(text), text)
+        self.assertTrue(self.refused("`other_word` is a field.\n", "docs/A.md"))
+
+    def test_citations_that_are_there(self):
+        for text in ("// base/word.h has it.\n", "// See word.h.\n", "// As decision 8 says.\n", "// PROTOCOL R1.\n",
+                     "// `TwoWords` and `base::a_word` are there.\n"):
+            self.assertFalse(self.refused(text), text)
 
 
 class English(unittest.TestCase):
