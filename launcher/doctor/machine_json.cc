@@ -179,7 +179,7 @@ std::string DoctorJson(const MachineFacts& facts, const std::vector<Finding>& fi
                     {"id", finding.id},
                     {"what", finding.what},
                     {"why", finding.why},
-                    {"mend", finding.mend}});
+                    {"fix", finding.fix}});
   }
   MachineJson hints = MachineJson::array();
   for (const DebuggingHint& hint : kDebuggingHints) {

@@ -148,13 +148,13 @@ absl::StatusOr<MachineFindings> ReadFindings(absl::string_view report) {
                     .id = TextOf(each, "id"),
                     .what = TextOf(each, "what"),
                     .why = TextOf(each, "why"),
-                    .mend = {}};
+                    .fix = {}};
     for (const Severity severity : {Severity::kWarning, Severity::kNote}) {
       if (TextOf(each, "severity") == SeverityName(severity)) finding.severity = severity;
     }
-    const ReportJson* mend = Member(each, "mend");
-    if (mend != nullptr && mend->is_array()) {
-      for (const ReportJson& command : *mend) finding.mend.push_back(FindingText(command));
+    const ReportJson* fix = Member(each, "fix");
+    if (fix != nullptr && fix->is_array()) {
+      for (const ReportJson& command : *fix) finding.fix.push_back(FindingText(command));
     }
     machine.findings.push_back(std::move(finding));
   }

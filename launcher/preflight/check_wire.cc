@@ -163,7 +163,7 @@ CheckJson FindingsList(const NetworkFacts& facts) {
     }
     one["what"] = finding.text.what;
     one["why"] = finding.text.why;
-    one["mend"] = finding.text.mend;
+    one["fix"] = finding.text.fix;
     list.push_back(std::move(one));
   }
   return list;

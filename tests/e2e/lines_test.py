@@ -107,8 +107,8 @@ class StillRuns(BedTestCase):
     def test_thread_is_named(self):
         agent = self.bed.run("ddprun", ["--nproc_per_node", 2, *torch_ahead(), self.bed.write("t.py", ENDS_WITH_TORCH), 1],
                              env={"PYTHON_EXEC": TORCH_PYTHON})
-        self.assertRegex(self.line(agent), r"rank 1 \(pid \d+; it waits for a lock; at t.py:\d+ in upload \(thread uploader, for "
-                         r"whose end the interpreter waits\)\) still runs")
+        self.assertRegex(self.line(agent), r"rank 1 \(pid \d+; it waits for a lock; at t.py:\d+ in upload \(thread uploader; the "
+                         r"interpreter waits for its end\)\) still runs")
         self.stop(agent)
 
     def test_rank_of_another_node(self):

@@ -145,8 +145,8 @@ class Doctor(MachineTestCase):
         used = L4.format(1) + f";processes={os.getpid()}:1000"
         finding = self.findings(gpus=[L4.format(0), used])["gpus_in_use"]
         self.assertIn(f"pid {os.getpid()} (", finding["what"])
-        self.assertEqual(f"ps -o pid,user,etime,args -p {os.getpid()}", finding["mend"][0])
-        self.assertTrue(finding["mend"][1].startswith("CUDA_VISIBLE_DEVICES=0 ddprun --nproc_per_node gpu train.py"))
+        self.assertEqual(f"ps -o pid,user,etime,args -p {os.getpid()}", finding["fix"][0])
+        self.assertTrue(finding["fix"][1].startswith("CUDA_VISIBLE_DEVICES=0 ddprun --nproc_per_node gpu train.py"))
         # Negative controls: the other GPU, and one that nobody uses.
         self.assertNotIn("gpus_in_use", self.findings(gpus=[L4.format(0), used], env={"CUDA_VISIBLE_DEVICES": "0"}))
         self.assertNotIn("gpus_in_use", self.findings(gpus=[L4.format(0)]))
@@ -154,7 +154,7 @@ class Doctor(MachineTestCase):
     def test_models_errors_and_modes(self):
         bad = L4.format(1).replace("uncorrected=0", "uncorrected=4").replace("persistence=1", "persistence=0")
         findings = self.findings(gpus=[L4.format(0), bad, T4])
-        self.assertIn("sudo nvidia-smi --gpu-reset -i 1", findings["gpu_memory_errors"]["mend"])
+        self.assertIn("sudo nvidia-smi --gpu-reset -i 1", findings["gpu_memory_errors"]["fix"])
         self.assertIn("Tesla T4 (GPU 2)", findings["gpus_mixed"]["what"])
         self.assertIn("persistence_off", findings)
         healthy = self.findings(gpus=[L4.format(0), L4.format(1)])
@@ -165,7 +165,7 @@ class Doctor(MachineTestCase):
             gpus = [L4.format(0), L4.format(1) + ";lost=" + lost, L4.format(2)]
             finding = self.findings(gpus=gpus)["gpu_not_answering"]
             self.assertRegex(finding["what"], r"^GPU 1 doesn't answer: .* NVML's error 15: it is lost to the driver$")
-            self.assertTrue(finding["mend"][-1].startswith("CUDA_VISIBLE_DEVICES=GPU-0-aaaa,GPU-2-aaaa ddprun "))
+            self.assertTrue(finding["fix"][-1].startswith("CUDA_VISIBLE_DEVICES=GPU-0-aaaa,GPU-2-aaaa ddprun "))
             machine = self.env_json(gpus=gpus)
             self.assertEqual(["NVIDIA L4", None, "NVIDIA L4"], [gpu["name"] for gpu in machine["gpus"]])
             self.assertEqual(2, machine["advice"]["gpus"])
@@ -196,7 +196,7 @@ class Doctor(MachineTestCase):
 
         findings = self.findings(preexec_fn=limit)
         self.assertIn("1024 open files", findings["open_files_low"]["what"])
-        self.assertEqual(["ulimit -n $(ulimit -Hn)  # in the shell that starts ddprun"], findings["open_files_low"]["mend"])
+        self.assertEqual(["ulimit -n $(ulimit -Hn)  # in the shell that starts ddprun"], findings["open_files_low"]["fix"])
         self.assertIn("core_files_off", findings)
 
         def raise_limit():
@@ -318,7 +318,7 @@ class Mounted(MachineTestCase):
         path = self.bed.write("hosts", hosts)
         self.mount("--bind", path, "/etc/hosts")
         finding = self.findings()["hostname_is_loopback"]
-        variables, *commands = finding["mend"]
+        variables, *commands = finding["fix"]
         self.assertTrue(variables.startswith("export GLOO_SOCKET_IFNAME=ddpenv0 NCCL_SOCKET_IFNAME=ddpenv0"))
         # In a container there are none: its file is mounted, like this one, and can't be replaced.
         mended = self.bed.write("mended", hosts)

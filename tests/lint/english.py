@@ -1,6 +1,6 @@
-"""Constructions that a native reader stumbles over (docs/STYLE.md, Words): counted a file, in comments, documents and texts.
+"""Constructions that a native reader stumbles over (docs/STYLE.md, Words), in comments, documents and texts.
 
-Each file may have as many as english_counts.txt says, which only falls: `english.py --lower` writes what there is today.
+english.py [FOLDER…] lists them.
 """
 
 import os
@@ -11,7 +11,6 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
 from tree import Finding, Tree  # noqa: E402
 
-COUNTS = "tests/lint/english_counts.txt"
 # The page on style quotes what is refused; golden texts and others' words aren't ours.
 _LEFT_OUT = ("docs/STYLE.md", "tests/lint/", "tests/unit/launcher/advice/messages.txt", "LICENSE")
 # A relative "who" needs a person in front of it.
@@ -83,10 +82,11 @@ def _paragraphs(text, raw):
         if line.lstrip().startswith("```"):
             fenced = not fenced
             line = ""
-        if fenced or not line.strip() or re.match(r"\s*([-*|#]|\d+\.)", line):
+        code = fenced or not line.strip() or (line.startswith("    ") and not lines)
+        if code or re.match(r"\s*([-*|#]|\d+\.)", line):
             if lines:
                 yield number, " ".join(lines) if raw else re.sub(r"`[^`]*`", "`code`", " ".join(lines)), False
-            number, lines = index, [] if fenced or not line.strip() else [line]
+            number, lines = index, [] if code else [line]
         else:
             lines.append(line)
 
@@ -128,50 +128,17 @@ def findings_of(path, text):
     return found
 
 
-def _allowed(tree):
-    if COUNTS not in tree:
-        return {}
-    lines = [line.split() for line in tree.text(COUNTS).splitlines() if line and not line.startswith("#")]
-    return {path: int(count) for count, path in lines}
-
-
-def counted(tree):
-    """{path: findings}"""
-    found = {}
-    for path in tree.paths():
-        if not path.startswith(_LEFT_OUT):
-            of_it = findings_of(path, tree.text(path))
-            if of_it:
-                found[path] = of_it
-    return found
-
-
 def check(tree):
-    """More refused constructions in a file than there were, or a count that is too high by now."""
-    allowed, now, findings = _allowed(tree), counted(tree), []
-    for path in sorted({*allowed, *now}):
-        there, most = now.get(path, []), allowed.get(path, 0)
-        if len(there) > most:
-            findings += [Finding(path, number, text) for number, text in there]
-        elif len(there) < most:
-            findings.append(Finding(COUNTS, 1, f"{path} has {len(there)} now: run tests/lint/english.py --lower"))
-    return findings
+    """Refused constructions."""
+    return [Finding(path, number, text) for path in tree.paths() if not path.startswith(_LEFT_OUT)
+            for number, text in findings_of(path, tree.text(path))]
 
 
 def main():
     root = os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..")
-    now = counted(Tree.from_directory(os.path.abspath(root)))
-    if "--lower" in sys.argv:
-        with open(os.path.join(root, COUNTS), "w", encoding="utf-8") as file:
-            file.write("# Refused constructions a file (english.py). The counts only fall.\n")
-            file.writelines(f"{len(found)} {path}\n" for path, found in sorted(now.items()))
-        return
-    wanted = [argument for argument in sys.argv[1:] if not argument.startswith("-")]
-    for path, found in sorted(now.items()):
-        if not wanted or path.startswith(tuple(wanted)):
-            for number, text in found:
-                print(f"{path}:{number}: {text}")
-    print(sum(len(found) for path, found in now.items() if not wanted or path.startswith(tuple(wanted))), "found")
+    findings = check(Tree.from_directory(os.path.abspath(root)))
+    wanted = [finding for finding in findings if not sys.argv[1:] or finding.path.startswith(tuple(sys.argv[1:]))]
+    print(*wanted, f"{len(wanted)} found", sep="\n")
 
 
 if __name__ == "__main__":

@@ -69,14 +69,6 @@ class English(unittest.TestCase):
             self.assertFalse(self.refused(text), text)
         self.assertFalse(self.refused("```\nwho waits\n```\nAnd `who` is a command.\n", "docs/A.md"))
 
-    def test_the_counts_only_fall(self):
-        def check(count, text):
-            return [str(each) for each in english.check(Tree({"base/a.h": text, english.COUNTS: f"{count} base/a.h\n"}))]
-        self.assertTrue(check(0, "// Its number.\n"))
-        self.assertFalse(check(1, "// Its number.\n"))
-        lowered = english.check(Tree({"base/a.h": "", english.COUNTS: "1 base/a.h\n"}))
-        self.assertIn("--lower", str(lowered[0]))
-
 
 class Layering(unittest.TestCase):
     def setUp(self):

@@ -98,9 +98,9 @@ void CheckOpenFiles(const MachineFacts& facts, Findings* findings) {
                                        " open files (at most ", LimitOrUnlimited(limit.hard), ")"),
                   .why = "data loaders need one for each tensor that waits: 'Too many open files'"};
   if (limit.hard.value_or(UINT64_MAX) >= kOpenFilesEnough) {
-    finding.mend = {"ulimit -n $(ulimit -Hn)  # in the shell that starts ddprun"};
+    finding.fix = {"ulimit -n $(ulimit -Hn)  # in the shell that starts ddprun"};
   } else {
-    finding.mend = MendHardLimit(facts, "nofile", "1048576");
+    finding.fix = MendHardLimit(facts, "nofile", "1048576");
   }
   findings->push_back(std::move(finding));
 }
@@ -138,17 +138,17 @@ void CheckOtherLimits(const MachineFacts& facts, Findings* findings) {
 
 void CheckPidfds(const MachineFacts& facts, Findings* findings) {
   if (facts.why_no_pidfds.empty()) return;
-  std::vector<std::string> mend = {"uname -r  # 5.4 or newer: a seccomp filter is at work"};
+  std::vector<std::string> fix = {"uname -r  # 5.4 or newer: a seccomp filter is at work"};
   if (facts.container == "kubernetes") {
-    mend.emplace_back("securityContext: {seccompProfile: {type: Unconfined}}");
+    fix.emplace_back("securityContext: {seccompProfile: {type: Unconfined}}");
   } else if (!facts.container.empty()) {
-    mend.push_back(absl::StrCat(facts.container, " run --security-opt seccomp=unconfined …"));
+    fix.push_back(absl::StrCat(facts.container, " run --security-opt seccomp=unconfined …"));
   }
   findings->push_back(
       {Severity::kWarning, "pidfd_refused", facts.why_no_pidfds,
        "jobs run all the same; ddprun daemon and ddprun chaos, which hold processes "
        "that aren't their children, can't",
-       std::move(mend)});
+       std::move(fix)});
 }
 
 void CheckClock(const MachineFacts& facts, Findings* findings) {
@@ -200,29 +200,29 @@ void CheckHostname(const MachineFacts& facts, Findings* findings) {
   if (!outward.has_value()) return;  // nobody outside could come
   const std::string& name = facts.host.name;
   const auto& [interface, address] = *outward;
-  std::vector<std::string> mend = {
+  std::vector<std::string> fix = {
       absl::StrCat("export GLOO_SOCKET_IFNAME=", interface, " NCCL_SOCKET_IFNAME=", interface)};
   if (facts.host.addresses.empty()) {
-    mend.push_back(absl::StrCat("echo '", address, " ", name, "' | sudo tee -a /etc/hosts"));
+    fix.push_back(absl::StrCat("echo '", address, " ", name, "' | sudo tee -a /etc/hosts"));
     findings->push_back({Severity::kWarning, "hostname_unresolved",
                          absl::StrCat("the name of this machine, ", name,
                                       ", stands for no address: ", facts.host.why_not),
-                         "Gloo asks for it to choose its interface", std::move(mend)});
+                         "Gloo asks for it to choose its interface", std::move(fix)});
     return;
   }
   const std::string& first = facts.host.addresses.front();  // which counts
   if (!IsOwnAddress(first)) return;
   // A container's file is mounted, and made anew with each container.
   if (facts.container.empty()) {
-    mend.back() += "  # or for good:";
-    for (std::string& line : MendHosts(first, name, address)) mend.push_back(std::move(line));
+    fix.back() += "  # or for good:";
+    for (std::string& line : MendHosts(first, name, address)) fix.push_back(std::move(line));
   }
   findings->push_back(
       {Severity::kWarning, "hostname_is_loopback",
        absl::StrCat("the name of this machine, ", name, ", stands for ", first),
        "Gloo gives other nodes that address, and they wait for themselves (Debian writes 127.0.1.1 "
        "into /etc/hosts); a machine that trains alone doesn't mind",
-       std::move(mend)});
+       std::move(fix)});
 }
 
 void CheckCgroup(const MachineFacts& facts, Findings* findings) {

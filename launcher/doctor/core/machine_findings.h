@@ -25,7 +25,7 @@ struct Finding {
   std::string id;    // stable, for programs: "shared_memory_small"; docs/ENV.md lists them
   std::string what;  // one sentence with the value that was seen
   std::string why;   // the effect on a run
-  std::vector<std::string> mend;  // commands, or lines of a file, ready to be used; may be none
+  std::vector<std::string> fix;  // commands, or lines of a file, ready to be used; may be none
 
   friend bool operator==(const Finding&, const Finding&) = default;
 };

@@ -43,18 +43,18 @@ std::vector<std::string> RunWithout(const MachineFacts& facts, const GpuNumbers&
 void CheckDriver(const MachineFacts& facts, std::vector<Finding>* findings) {
   const DriverFacts& driver = facts.driver;
   if (driver.gpus_of_kernel == 0 || driver.why_not.empty()) return;
-  std::vector<std::string> mend = {"nvidia-smi  # does it answer?",
-                                   "sudo dmesg | grep -i -e xid -e nvrm | tail"};
+  std::vector<std::string> fix = {"nvidia-smi  # does it answer?",
+                                  "sudo dmesg | grep -i -e xid -e nvrm | tail"};
   if (!facts.container.empty()) {
-    mend.push_back("docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility …");
+    fix.push_back("docker run --gpus all -e NVIDIA_DRIVER_CAPABILITIES=compute,utility …");
   } else if (absl::StrContains(driver.why_not, "another version")) {
-    mend = {"sudo reboot  # the driver was updated while the old one stayed loaded"};
+    fix = {"sudo reboot  # the driver was updated while the old one stayed loaded"};
   }
   findings->push_back({Severity::kError, "driver_not_answering",
                        absl::StrCat("the kernel has ", driver.gpus_of_kernel,
                                     driver.gpus_of_kernel == 1 ? " NVIDIA GPU" : " NVIDIA GPUs",
                                     ", but ", driver.why_not),
-                       "CUDA and NCCL may not find the GPUs either", std::move(mend)});
+                       "CUDA and NCCL may not find the GPUs either", std::move(fix)});
 }
 
 void CheckVisible(const MachineFacts& facts, std::vector<Finding>* findings) {
@@ -98,14 +98,14 @@ void CheckLost(const MachineFacts& facts, std::vector<Finding>* findings) {
   for (const size_t i : VisibleGpus(facts)) {
     const std::string& why_not = facts.gpus[i].why_not;
     if (why_not.empty()) continue;
-    std::vector<std::string> mend = {
+    std::vector<std::string> fix = {
         "sudo dmesg | grep -i -e xid -e nvrm | tail  # Xid 79: it fell off the bus",
         "sudo reboot  # power off and on if that doesn't help; replace it if it comes back"};
-    for (std::string& line : RunOnAnswering(facts)) mend.push_back(std::move(line));
+    for (std::string& line : RunOnAnswering(facts)) fix.push_back(std::move(line));
     findings->push_back({Severity::kError, "gpu_not_answering",
                          absl::StrCat("GPU ", i, " doesn't answer: ", why_not),
                          "workers on it fail or hang, and with it CUDA may find no GPU at all",
-                         std::move(mend)});
+                         std::move(fix)});
   }
 }
 
@@ -137,8 +137,8 @@ void CheckUsers(const MachineFacts& facts, std::vector<Finding>* findings) {
         .what = absl::StrCat("other processes compute on ", GpusText(used), " (",
                              absl::StrJoin(users, "; "), ")"),
         .why = "memory runs out sooner, and all ranks wait for the slowest",
-        .mend = {absl::StrCat("ps -o pid,user,etime,args -p ", absl::StrJoin(pids, ","))}};
-    for (std::string& line : RunWithout(facts, used)) finding.mend.push_back(std::move(line));
+        .fix = {absl::StrCat("ps -o pid,user,etime,args -p ", absl::StrJoin(pids, ","))}};
+    for (std::string& line : RunWithout(facts, used)) finding.fix.push_back(std::move(line));
     findings->push_back(std::move(finding));
   }
   // The memory belongs to a crashed context, or to a process of another container.
@@ -152,8 +152,8 @@ void CheckUsers(const MachineFacts& facts, std::vector<Finding>* findings) {
                   .what = absl::StrCat("more than a fifth of the memory of ", GpusText(taken),
                                        " is taken, by processes that can't be seen from here"),
                   .why = "memory runs out sooner",
-                  .mend = {"sudo fuser -v /dev/nvidia*"}};
-  for (std::string& line : RunWithout(facts, taken)) finding.mend.push_back(std::move(line));
+                  .fix = {"sudo fuser -v /dev/nvidia*"}};
+  for (std::string& line : RunWithout(facts, taken)) finding.fix.push_back(std::move(line));
   findings->push_back(std::move(finding));
 }
 
@@ -171,8 +171,8 @@ void CheckMixed(const MachineFacts& facts, std::vector<Finding>* findings) {
   for (const size_t i : AnsweringGpus(facts)) {
     if (std::find(most->begin(), most->end(), i) == most->end()) others.push_back(i);
   }
-  std::vector<std::string> mend = RunWithout(facts, others);
-  mend.emplace_back(
+  std::vector<std::string> fix = RunWithout(facts, others);
+  fix.emplace_back(
       "export CUDA_DEVICE_ORDER=PCI_BUS_ID  # so that numbers mean what nvidia-smi "
       "shows");
   findings->push_back(
@@ -180,24 +180,24 @@ void CheckMixed(const MachineFacts& facts, std::vector<Finding>* findings) {
        absl::StrCat("the GPUs are of different models: ", absl::StrJoin(texts, ", ")),
        "every step takes as long as the slowest, and the batch must fit the "
        "smallest; without CUDA_DEVICE_ORDER CUDA counts the fastest first",
-       std::move(mend)});
+       std::move(fix)});
 }
 
 void CheckErrors(const MachineFacts& facts, std::vector<Finding>* findings) {
   const GpuNumbers wrong =
       Those(facts, [](const GpuFacts& gpu) { return gpu.ecc_uncorrected.value_or(0) > 0; });
   if (!wrong.empty()) {
-    std::vector<std::string> mend = {"nvidia-smi -q -d ECC,ROW_REMAPPER"};
+    std::vector<std::string> fix = {"nvidia-smi -q -d ECC,ROW_REMAPPER"};
     for (const size_t i : wrong) {
-      mend.push_back(absl::StrCat("sudo nvidia-smi --gpu-reset -i ", i));
+      fix.push_back(absl::StrCat("sudo nvidia-smi --gpu-reset -i ", i));
     }
-    for (std::string& line : RunWithout(facts, wrong)) mend.push_back(std::move(line));
+    for (std::string& line : RunWithout(facts, wrong)) fix.push_back(std::move(line));
     findings->push_back({Severity::kError, "gpu_memory_errors",
                          absl::StrCat("memory errors that could not be corrected on ",
                                       GpusText(wrong), " since the driver was loaded"),
                          "workers there are killed (Xid 48, 63, 94, 95), or compute on with wrong "
                          "numbers",
-                         std::move(mend)});
+                         std::move(fix)});
   }
   for (const size_t i :
        Those(facts, [](const GpuFacts& gpu) { return gpu.remap_failed.value_or(false); })) {
@@ -256,20 +256,20 @@ void CheckPython(const MachineFacts& facts, std::vector<Finding>* findings) {
   if (python.torch.empty() || facts.driver.gpus_of_kernel + facts.gpus.size() == 0) return;
   const int newest = facts.driver.cuda.value_or(0);
   const std::string newest_text = CudaVersionText(newest);
-  const std::vector<std::string> mend = {absl::StrCat(
+  const std::vector<std::string> fix = {absl::StrCat(
       python.path, " -m pip uninstall torch  # then install one that was built for CUDA",
       newest == 0 ? "" : absl::StrCat(" ", newest_text, " or an older ", newest / 1000, ".x"))};
   if (python.torch_cuda.empty()) {
     findings->push_back({Severity::kError, "torch_without_cuda",
                          absl::StrCat("torch ", python.torch, " of ", python.path,
                                       " was built without CUDA, and there are GPUs"),
-                         "torch.cuda.is_available() is False, NCCL isn't there", mend});
+                         "torch.cuda.is_available() is False, NCCL isn't there", fix});
   } else if (newest != 0 && MajorOf(python.torch_cuda) > newest / 1000) {
     findings->push_back(
         {Severity::kError, "driver_too_old",
          absl::StrCat("torch ", python.torch, " was built for CUDA ", python.torch_cuda,
                       ", the driver ", facts.driver.version, " runs ", newest_text, " at most"),
-         "'The NVIDIA driver on your system is too old'", mend});
+         "'The NVIDIA driver on your system is too old'", fix});
   }
 }
 

@@ -216,7 +216,7 @@ void AppendFinding(const Finding& finding, const std::string& where, std::string
                              finding.id, "]"),
                 "", text);
   AppendWrapped(finding.why, "  ", text);
-  for (const std::string& command : finding.mend) absl::StrAppend(text, "    ", command, "\n");
+  for (const std::string& command : finding.fix) absl::StrAppend(text, "    ", command, "\n");
 }
 
 void AppendCounts(const FindingCounts& counts, std::string* text) {

@@ -207,7 +207,7 @@ std::vector<LinkFinding> DescribeTroubles(const NetworkFacts& facts) {
     text.id = trouble.node.has_value() ? kNodeIds[kind] : kLinkIds[kind];
     text.what = trouble.node.has_value() ? NodeText(facts, trouble) : LinkText(facts, trouble);
     text.why = kWhys[kind];
-    text.mend = NextSteps(facts, trouble);
+    text.fix = NextSteps(facts, trouble);
     findings.push_back({.text = std::move(text), .trouble = trouble});
   }
   return findings;
@@ -278,7 +278,7 @@ std::string NetworkText(const NetworkFacts& facts, const std::vector<LinkFinding
     const LinkFinding& finding = findings[i];
     absl::StrAppend(&text, "\n", SeverityName(finding.text.severity), ": ", finding.text.what,
                     "\n  ", finding.text.why, "\n");
-    for (const std::string& step : finding.text.mend) absl::StrAppend(&text, "    ", step, "\n");
+    for (const std::string& step : finding.text.fix) absl::StrAppend(&text, "    ", step, "\n");
   }
   if (findings.size() > kFindingsShown) {
     absl::StrAppend(&text, "\nand ", findings.size() - kFindingsShown, " more; see --json\n");

@@ -61,7 +61,7 @@ TEST(Reports, OfTheDoctorComeBackWhole) {
 }
 
 TEST(Reports, OfAStrangeDoctorAreErrorsWithoutText) {
-  const auto machine = ReadFindings("{\"findings\": [7, {\"mend\": [1], \"severity\": \"dire\"}]}");
+  const auto machine = ReadFindings("{\"findings\": [7, {\"fix\": [1], \"severity\": \"dire\"}]}");
   ASSERT_TRUE(machine.ok());
   ASSERT_EQ(machine->findings.size(), 2U);
   EXPECT_EQ(machine->findings[1].severity, Severity::kError);

@@ -33,7 +33,7 @@ Finding The(const std::string& id, const MachineFacts& facts) {
 }
 
 std::string Mend(const std::string& id, const MachineFacts& facts) {
-  return absl::StrJoin(The(id, facts).mend, "\n");
+  return absl::StrJoin(The(id, facts).fix, "\n");
 }
 
 TEST(Findings, NoneOnAHealthyMachine) {

@@ -25,7 +25,7 @@ std::string Only(const MachineFacts& facts) {
   const std::vector<Finding> findings = GpuTroubles(facts);
   if (findings.size() != 1) return absl::StrCat(findings.size(), " findings");
   return absl::StrCat(findings[0].id, ": ", findings[0].what, " | ",
-                      absl::StrJoin(findings[0].mend, " | "));
+                      absl::StrJoin(findings[0].fix, " | "));
 }
 
 TEST(GpusInUse, OthersAreNamedAndTheFreeOnesProposed) {

@@ -276,7 +276,7 @@ TEST(LinkCheck, OneWayIsCut) {
   EXPECT_EQ(findings[0].text.id, "way_cut");
   EXPECT_EQ(findings[0].text.what,
             "n2 to n5 is cut: none of 1200 datagrams arrived, while the other direction works");
-  EXPECT_THAT(findings[0].text.mend, SizeIs(2));
+  EXPECT_THAT(findings[0].text.fix, SizeIs(2));
   EXPECT_TRUE(Prevents(findings[0].trouble.kind));
 }
 
@@ -354,7 +354,7 @@ TEST(LinkCheck, NobodyIsToLookAtANodeThatNeverCame) {
   const std::vector<LinkFinding> findings = DescribeTroubles(facts);
   ASSERT_EQ(findings.size(), 2U);
   EXPECT_EQ(findings[1].text.id, "node_cut");
-  EXPECT_THAT(findings[1].text.mend, testing::Contains(testing::HasSubstr("10.0.0.3")));
+  EXPECT_THAT(findings[1].text.fix, testing::Contains(testing::HasSubstr("10.0.0.3")));
 }
 
 TEST(LinkCheck, SmallNetworks) {
