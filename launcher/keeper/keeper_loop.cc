@@ -415,6 +415,8 @@ void KeeperLoop::OnStopped(const siginfo_t& child) {
 
 void KeeperLoop::OnDead(const siginfo_t& child) {
   if (child.si_pid == parked_.pid()) return OnParkedDead(child);
+  // A forked worker that said that it is set, and died, after the last LookAtParked().
+  if (parked_.IsOnItsWay(child.si_pid)) LookAtParked();
   const auto found = workers_.find(child.si_pid);
   if (found != workers_.end()) return OnWorkerDead(child, found);
   // The group may have members that were forked since the last DirectChildren().
