@@ -113,6 +113,8 @@ class OtherSystem(Wheel):
                  "--rdzv_endpoint", f"{roots.OWN_NAME}:0", "--rdzv_conf", "join_timeout=1",
                  "--no_python", "sh", "-c", "echo MASTER $MASTER_ADDR"]
         self.assertIn(f"MASTER {roots.OWN_NAME}\n", self.inside(*words))
+        if self.processor != "x86_64":
+            return
         # Negative control: outside nobody knows that name.
         self.assertIn(f"can't resolve host '{roots.OWN_NAME}'", self.output(*words, env=self.environment, status=1))
 
