@@ -102,9 +102,9 @@ class Expect:
             for name, pattern in self.env.items():
                 value = line["environment"].get(name)
                 if pattern is None:
-                    case.assertIsNone(value, f"{who}: {name}")
+                    case.assertIsNone(value, f"{about}: {name}")
                 else:
-                    case.assertRegex("" if value is None else value, rf"\A(?:{pattern})\Z", f"{who}: {name}")
+                    case.assertRegex("" if value is None else value, rf"\A(?:{pattern})\Z", f"{about}: {name}")
 
 
 @dataclasses.dataclass
