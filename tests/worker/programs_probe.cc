@@ -1,7 +1,8 @@
 // Small programs as users write them, for programs_test.cc. Each writes what it came to to
 // FILE.RANK: names and figures.
 //   programs_probe KIND FILE [OPTION...]
-// SESSION_PROBE_FAULT=N: it kills itself the Nth time that it passes Tick().
+// SESSION_PROBE_FAULT=N: it kills itself the Nth time that it passes Tick(). "wait N": it stays
+// there until its generation is over.
 #include <torch/nn/modules.h>
 #include <torch/optim/lbfgs.h>
 #include <torch/types.h>
@@ -16,12 +17,16 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <thread>
 #include <utility>
 #include <vector>
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/string_view.h"
+#include "absl/strings/strip.h"
+#include "base/check.h"
 #include "ddprun/any_optimizer.h"
 #include "ddprun/session.h"
 #include "tests/worker/probe_arguments.h"
@@ -40,11 +45,18 @@ using Line = torch::nn::Linear;
 
 int ticks = 0;
 
-void Tick() {
+// session: null = no place where a survivor can wait.
+void Tick(Session* session = nullptr) {
   const char* fault = std::getenv("SESSION_PROBE_FAULT");
-  int at = 0;
   ++ticks;
-  if (fault != nullptr && absl::SimpleAtoi(fault, &at) && ticks == at) raise(SIGKILL);
+  if (fault == nullptr) return;
+  absl::string_view text = fault;
+  const bool waits = absl::ConsumePrefix(&text, "wait ");
+  int at = 0;
+  if (!absl::SimpleAtoi(text, &at) || ticks != at) return;
+  if (!waits) raise(SIGKILL);
+  DDPRUN_CHECK(session != nullptr, "a survivor can't wait here");
+  while (!session->context().GenerationIsOver()) std::this_thread::yield();
 }
 
 // What a program came to, by name.
@@ -155,7 +167,7 @@ void EarlyStop(const SessionOptions& options, Outcome& outcome) {
     Tick();
     session.Step();
     steps.push_back(session.step());  // also where the step is going to be done again
-    Tick();
+    Tick(&session);
   }
   outcome.Note(session, "steps", session.step());
   outcome.Note(session, "patience", patience);

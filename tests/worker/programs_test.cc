@@ -72,6 +72,27 @@ class ProgramsTest : public InProcessRestartTest {
     }
   }
 
+  // Rank 1 is killed at a tick of its first life, where rank 0 waits until the generation is over,
+  // if `waits`: then it hears of the end from its agent, before a collective fails.
+  void KillAt(const std::string& tick, bool waits, const std::vector<std::string>& options) {
+    const auto with_folder = [&](const std::string& name) {
+      std::vector<std::string> all = {"--output_dir", directory_.File(name)};
+      all.insert(all.end(), options.begin(), options.end());
+      return all;
+    };
+    const std::string run = "killed" + std::to_string(runs_++);
+    const auto expected = Undisturbed(with_folder(run + ".expected"));
+    const auto [survivor, successor] =
+        ReplaceRankOne(tick, with_folder(run), waits ? "wait " + tick : "");
+    EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);
+    EXPECT_EQ(successor.Wait(), 0) << Output(1, 2);
+    for (const uint32_t rank : {0, 1}) {
+      ExpectAlike(Seen(rank), expected[rank], run + ", rank " + std::to_string(rank));
+    }
+    agent_->EndGeneration("it is done");
+    agent_->BeginGeneration(1, 2);
+  }
+
   // The text with which both ranks of a wrong program end.
   void ExpectRefused(const std::string& kind, const std::string& text,
                      const std::vector<std::string>& options = {}) {
@@ -82,6 +103,9 @@ class ProgramsTest : public InProcessRestartTest {
     EXPECT_EQ(other.Wait(), 1);
     EXPECT_THAT(Output(0, 1), HasSubstr(text));
   }
+
+ private:
+  int runs_ = 0;
 };
 
 TEST_F(ProgramsTest, KFold) { KillTenTimes("kfold", /*saves=*/true); }
@@ -166,6 +190,46 @@ TEST_F(ProgramsTest, PythonGoesOnFromACheckpoint) {
 TEST_F(ProgramsTest, EarlyStop) {
   KillTenTimes("early_stop", /*saves=*/true, {"--epochs", "30"});
   EXPECT_LT(Number(Seen(0)["steps"]), 30 * 8) << "it stopped by itself";
+}
+
+// The generation ends between a step and the next batch, when its copies and its checkpoint are
+// still to come: without ZeRO (of step 3, which is saved), from a checkpoint, from copies.
+TEST_F(ProgramsTest, AGenerationEndsBetweenAStepAndTheNextBatch) {
+  what_ = "early_stop";
+  for (const std::vector<std::string>& more :
+       {std::vector<std::string>{"--zero_stage", "0"},
+        {"--zero_stage", "1"},
+        {"--zero_stage", "3"},
+        {"--zero_stage", "1", "--in_process_restart"},
+        {"--zero_stage", "3", "--in_process_restart", "--replicate_every", "2"}}) {
+    for (const char* tick : {"6", "8"}) {
+      std::vector<std::string> options = {"--epochs", "3", "--checkpoint_every", "3"};
+      options.insert(options.end(), more.begin(), more.end());
+      KillAt(tick, /*waits=*/true, options);
+      if (HasFailure()) return;
+    }
+  }
+}
+
+// The state of step 8 is from before the evaluation that follows this step: an evaluation that
+// changes states of the program's own is made again when ranks go back to it.
+TEST_F(ProgramsTest, AnEvaluationIsMadeAgainFromTheStateBeforeIt) {
+  what_ = "early_stop";
+  for (const std::vector<std::string>& more : {std::vector<std::string>{"--zero_stage", "1"},
+                                               {"--zero_stage", "1", "--in_process_restart"}}) {
+    std::vector<std::string> options = {"--epochs", "3", "--checkpoint_every", "4"};
+    options.insert(options.end(), more.begin(), more.end());
+    KillAt("19", /*waits=*/false, options);  // in step 9
+  }
+}
+
+TEST_F(ProgramsTest, EarlyStopWithShares) {
+  KillTenTimes("early_stop", /*saves=*/true, {"--epochs", "30", "--zero_stage", "2"});
+}
+
+TEST_F(ProgramsTest, EarlyStopWithCopiesOfShares) {
+  KillTenTimes("early_stop", /*saves=*/true,
+               {"--epochs", "30", "--zero_stage", "3", "--in_process_restart"});
 }
 
 TEST_F(ProgramsTest, Lbfgs) { KillTenTimes("lbfgs", /*saves=*/true, {"--learning_rate", "0.5"}); }

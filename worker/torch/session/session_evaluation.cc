@@ -34,8 +34,15 @@ absl::Status Session::Implementation::AddEvaluation(Evaluation evaluation) {
   return absl::OkStatus();
 }
 
+void Session::Implementation::NoteEvaluated() {
+  if (!own.empty()) loop_marks.evaluated_step = progress.step;
+}
+
 absl::StatusOr<std::string> Session::Implementation::Evaluate() {
-  if (evaluations.empty()) return "";
+  if (evaluations.empty()) {
+    NoteEvaluated();
+    return "";
+  }
   context->Mark(ProgressPhase::kEvaluation, progress.step);
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<Figures> all, ComputeFigures());
   std::vector<std::string> texts;
@@ -55,7 +62,7 @@ absl::StatusOr<std::string> Session::Implementation::Evaluate() {
   }
   metrics->RestartClock();
   // Set before the save below, because the evaluation has changed the program's states.
-  if (!own.empty()) loop_marks.evaluated_step = progress.step;
+  NoteEvaluated();
   if (score.has_value()) DDPRUN_RETURN_IF_ERROR(SaveIfBest(*score));
   last_evaluation = absl::StrJoin(texts, "  ");
   return last_evaluation;

@@ -193,6 +193,8 @@ struct Session::Implementation : worker::SessionFields {
   using Figures = std::vector<std::pair<std::string, double>>;
   absl::Status AddEvaluation(Evaluation evaluation);
   absl::StatusOr<std::string> Evaluate();  // returns a sentence for people; "" = none
+  // Marks this step as evaluated, if an evaluation may change the program's own states.
+  void NoteEvaluated();
   // With the averages in the parameters' place, if there are averages.
   absl::StatusOr<std::vector<Figures>> ComputeFigures();
   // Saves the model if no score was higher so far.

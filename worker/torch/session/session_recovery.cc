@@ -60,8 +60,11 @@ absl::Status Session::Implementation::ReturnToStepStart() {
   return power_sgd != nullptr ? power_sgd->RestoreState(step_start->power_sgd) : absl::OkStatus();
 }
 
-// In this order, because objects that are made from the context must die before its group.
+// Drops what this rank has put off or half done: a new rank of the next generation knows nothing of
+// it, so a survivor that finished it would call collectives alone. In this order, because objects
+// that are made from the context must die before its group.
 void Session::Implementation::LetGoOfStep() {
+  step_is_open = has_stepped_part = updated_early = stepped_with_function = false;
   autocast.reset();
   for (worker::SessionPart& part : parts) {
     part.no_sync.reset();

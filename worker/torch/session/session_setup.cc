@@ -164,9 +164,11 @@ absl::Status Session::Implementation::StartTogether() {
   save_clock = worker::SaveClock(absl::Minutes(options.checkpoint_minutes));
   save_clock.Restart(MonotonicNow());
   if (!others_know) state_generation = context->generation();
-  // A checkpoint of an epoch's last step is from before its evaluation.
-  evaluation_is_due =
-      !evaluation_is_done && loop_marks.evaluated_step != progress.step && IsEvaluated(progress);
+  // A checkpoint of an epoch's last step is from before its evaluation, and so are copies of
+  // shares. An evaluation may change the program's own states: if ranks have gone back to such a
+  // state, it is made again. (A new rank doesn't know the evaluations yet.)
+  evaluation_is_due = IsEvaluated(progress) && loop_marks.evaluated_step != progress.step &&
+                      (!own.empty() || !evaluation_is_done);
   return absl::OkStatus();
 }
 
