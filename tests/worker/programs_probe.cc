@@ -355,6 +355,40 @@ void SameFolder(const SessionOptions& options, Outcome& /*outcome*/) {
   }
 }
 
+// A training of the line that one rank does otherwise. Params: loss: changes it before the backward
+// pass, if set; after: called after each step; hidden: what it adds to a state of the program's
+// own.
+struct Otherwise {
+  std::function<torch::Tensor(Session& session, const torch::Tensor& loss)> loss;
+  std::function<void(Session& session)> after;
+  std::function<int64_t(Session& session)> hidden;
+  int64_t points = 64;
+};
+
+void Train(const SessionOptions& options, Outcome& outcome, const Otherwise& otherwise) {
+  Session session(options);
+  torch::Tensor hidden = torch::zeros({2, 3});
+  session.Add("hidden", hidden);
+  auto model = session.Prepare(Line(1, 1), Sgd{}, Points(otherwise.points));
+  for (const Batch& batch : session.Batches()) {
+    const torch::Tensor loss = Loss(model(batch.inputs), batch);
+    session.Backward(otherwise.loss != nullptr ? otherwise.loss(session, loss) : loss);
+    session.Step();
+    if (otherwise.after != nullptr) otherwise.after(session);
+    hidden = hidden + (otherwise.hidden != nullptr ? otherwise.hidden(session) : 1);
+  }
+  outcome.Note(session, "steps", session.step());
+}
+
+void StateOfEachRank(const SessionOptions& options, Outcome& outcome) {
+  Train(options, outcome,
+        {.hidden = [](Session& session) -> int64_t { return session.context().rank(); }});
+}
+
+void StateOfAllRanks(const SessionOptions& options, Outcome& outcome) {
+  Train(options, outcome, {});
+}
+
 void Nested(const SessionOptions& options, Outcome& /*outcome*/) {
   Session session(options.Part("outer"));
   Session inner(options.Part("inner"));
@@ -375,6 +409,8 @@ int main(int argc, char** argv) {
       {"lion", &TrainWithLion<Lion>},
       {"forgetful", &TrainWithLion<ForgetfulLion>},
       {"same_folder", &SameFolder},
+      {"state_of_each_rank", &StateOfEachRank},
+      {"state_of_all_ranks", &StateOfAllRanks},
       {"nested", &Nested}};
   const auto program = programs.find(arguments.argc() > 2 ? arguments.argv()[1] : "");
   if (program == programs.end()) return 2;

@@ -16,6 +16,7 @@ namespace ddprun::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 constexpr int kKills = 10;
 
@@ -253,6 +254,20 @@ TEST_F(ProgramsTest, OptionsThatDontFitAnOptimizer) {
 
 TEST_F(ProgramsTest, OptionsThatDontFitSeveralModules) {
   ExpectRefused("gan", "--zero_stage 2 trains one module", {"--zero_stage", "2"});
+}
+
+TEST_F(ProgramsTest, AStateThatIsNotTheSameOnAllRanks) {
+  what_ = "state_of_all_ranks";
+  Undisturbed(Folder(1, true));
+  EXPECT_THAT(Output(0, 1), Not(HasSubstr("differs")));
+  what_ = "state_of_each_rank";
+  Undisturbed(Folder(0, true));
+  const std::string once = "state of the checkpoints differs between the ranks: number ";
+  const std::string output = Output(0, 1);
+  const size_t place = output.find(once);
+  ASSERT_NE(place, std::string::npos) << output;
+  EXPECT_EQ(output.find(once, place + 1), std::string::npos) << output;
+  EXPECT_THAT(output.substr(place), HasSubstr("'hidden.value Float [2, 3], bits "));
 }
 
 TEST_F(ProgramsTest, TwoSessionsOfOneFolder) {

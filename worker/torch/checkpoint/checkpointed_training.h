@@ -37,6 +37,8 @@ class CheckpointedTraining {
   // Whether each rank has a shard of its own.
   bool HasShards() const;
   // The tensors that are the same on all ranks, on rank 0; nothing on others. A collective.
+  // Notifies once of a state that isn't the same, though it should be
+  // (CheckpointedState::differs_by_rank).
   absl::StatusOr<CheckpointTensors> MainTensors(const TrainingProgress& progress) const;
   // This rank's shard.
   absl::StatusOr<CheckpointTensors> ShardTensors() const;
@@ -59,6 +61,11 @@ class CheckpointedTraining {
     CheckpointedState& state;
   };
 
+  // The tensors of states that should be the same on all ranks, with their values or digests.
+  std::vector<std::string> ExtraTexts() const;
+  // Names a state that isn't the same on all ranks. A collective. Params: texts: ExtraTexts().
+  absl::Status NotifyOfDifference(const std::vector<std::string>& texts) const;
+
   ZeroOptimizer* zero() const;  // null: the optimizer isn't a ZeroOptimizer
   // The optimizer's tensors that rank 0 writes; a collective.
   absl::StatusOr<CheckpointTensors> OptimizerState() const;
@@ -73,6 +80,8 @@ class CheckpointedTraining {
   FiniteWatch watch_;
   std::vector<Extra> extras_;
   ExponentialMovingAverage* average_ = nullptr;  // null = none
+  mutable bool has_notified_ = false;
+  mutable uint64_t saves_ = 0;
 };
 
 }  // namespace ddprun::worker

@@ -13,6 +13,7 @@
 #include "base/status_macros.h"
 #include "ddprun/parameters.h"
 #include "ddprun/start_banner.h"
+#include "worker/torch/context/compare_texts.h"
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/context/process_context.h"
 #include "worker/torch/errors/exception_status.h"
@@ -20,8 +21,6 @@
 #include "worker/torch/optim/master_parameters.h"
 #include "worker/torch/session/session_facts.h"
 #include "worker/torch/session/session_implementation.h"
-#include "worker/torch/store/gathering_store.h"
-#include "worker/torch/store/model_check.h"
 
 namespace ddprun {
 namespace {
@@ -38,22 +37,6 @@ std::string PrecisionText(const std::string& mixed_precision, const torch::nn::M
                         " with fp32 masters");
   }
   return "fp32";
-}
-
-// INVALID_ARGUMENT, on every rank: the texts differ.
-absl::Status CompareTexts(Context& context, const std::vector<std::string>& texts,
-                          const std::string& what, const std::string& advice) {
-  return worker::CatchExceptions([&] {
-    Context::Implementation& own = context.implementation();
-    worker::StorePart store(absl::StrCat("models/", own.models_created++), own.store);
-    return worker::CompareModels(store,
-                                 {.rank = context.rank(),
-                                  .world_size = context.world_size(),
-                                  .timeout = own.plan.start_timeout,
-                                  .what = what,
-                                  .advice = advice},
-                                 texts);
-  });
 }
 
 }  // namespace
@@ -225,14 +208,15 @@ absl::Status Session::Implementation::CompareFacts(const std::vector<worker::Sta
            });
   };
   if (differ(&worker::StartNote::facts)) {
-    DDPRUN_RETURN_IF_ERROR(CompareTexts(*context, facts, "the training",
-                                        "start every rank with the same options and all of the "
-                                        "data: a Session deals the samples out"));
+    DDPRUN_RETURN_IF_ERROR(
+        worker::CompareTexts(*context, facts, "the training",
+                             "start every rank with the same options and all of the "
+                             "data: a Session deals the samples out"));
   }
   // Reported once. The condition is the same on all ranks, also on new ones: otherwise some ranks
   // would wait in CompareTexts for others that don't call it.
   if (others_have_state || !differ(&worker::StartNote::samples)) return absl::OkStatus();
-  const absl::Status alike = CompareTexts(
+  const absl::Status alike = worker::CompareTexts(
       *context, sample_facts, "what is learned from",
       "a Session deals the samples out: every rank needs all of them, in one order; where the "
       "program itself changes them at random, take the generator that `load` gets");
