@@ -380,6 +380,16 @@ void Train(const SessionOptions& options, Outcome& outcome, const Otherwise& oth
   outcome.Note(session, "steps", session.step());
 }
 
+bool IsRankOneAfter(Session& session, int64_t step) {
+  return session.context().rank() == 1 && session.step() == step;
+}
+
+void StopsAlone(const SessionOptions& options, Outcome& outcome) {
+  Train(options, outcome, {.after = [](Session& session) {
+          if (IsRankOneAfter(session, 3)) session.StopTraining();
+        }});
+}
+
 void StateOfEachRank(const SessionOptions& options, Outcome& outcome) {
   Train(options, outcome,
         {.hidden = [](Session& session) -> int64_t { return session.context().rank(); }});
@@ -409,6 +419,7 @@ int main(int argc, char** argv) {
       {"lion", &TrainWithLion<Lion>},
       {"forgetful", &TrainWithLion<ForgetfulLion>},
       {"same_folder", &SameFolder},
+      {"stops_alone", &StopsAlone},
       {"state_of_each_rank", &StateOfEachRank},
       {"state_of_all_ranks", &StateOfAllRanks},
       {"nested", &Nested}};

@@ -256,6 +256,15 @@ TEST_F(ProgramsTest, OptionsThatDontFitSeveralModules) {
   ExpectRefused("gan", "--zero_stage 2 trains one module", {"--zero_stage", "2"});
 }
 
+TEST_F(ProgramsTest, AStopOfOneRankAlone) {
+  ExpectRefused(
+      "stops_alone",
+      "rank 1 called StopTraining() after step 3, and rank 0 didn't: all ranks stop after "
+      "the same step; let them decide together",
+      {"--backend", "shm"});
+  EXPECT_THAT(Output(1, 1), HasSubstr("rank 1 called StopTraining() after step 3"));
+}
+
 TEST_F(ProgramsTest, AStateThatIsNotTheSameOnAllRanks) {
   what_ = "state_of_all_ranks";
   Undisturbed(Folder(1, true));

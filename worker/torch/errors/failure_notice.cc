@@ -8,6 +8,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
@@ -27,6 +28,25 @@ constexpr size_t kCauseBytesMax = 4000;
 
 std::string JoinedKey(uint32_t rank) { return absl::StrCat("joined/", rank); }
 std::string LeftKey(uint32_t rank) { return absl::StrCat("left/", rank); }
+
+// By the texts of shm::Communicator and of CollectiveCheck.
+bool SaysThatRanksDiffer(absl::string_view text) {
+  return absl::StrContains(text, "the ranks called different collectives") ||
+         absl::StrContains(text, "the ranks don't do the same");
+}
+
+std::string StoppedKey(uint32_t rank) { return absl::StrCat("stopped/", rank); }
+
+// The Session and step that a rank has reported by NotifyStop; zeros: none.
+std::pair<uint64_t, int64_t> StopOf(c10d::Store& store, uint32_t rank) {
+  std::pair<uint64_t, int64_t> stop = {0, 0};
+  if (!store.check({StoppedKey(rank)})) return stop;
+  const std::pair<std::string, std::string> words =
+      absl::StrSplit(store.get_to_str(StoppedKey(rank)), ' ');
+  const bool is_read =
+      absl::SimpleAtoi(words.first, &stop.first) && absl::SimpleAtoi(words.second, &stop.second);
+  return is_read ? stop : std::pair<uint64_t, int64_t>();
+}
 
 std::vector<FailureNotice>& Notices() {
   static auto* notices = new std::vector<FailureNotice>();
@@ -119,6 +139,42 @@ std::optional<absl::Status> DepartureBehind(const absl::Status& peer_error) {
   return std::nullopt;
 }
 
+void NotifyStop(uint64_t session, int64_t step) {
+  for (const FailureNotice& notice : Notices()) {
+    if (notice.world_size == 1) continue;
+    try {
+      notice.store->set(StoppedKey(notice.rank), absl::StrCat(session, " ", step));
+    } catch (...) {
+      return;  // the store went with its rank or launcher
+    }
+  }
+}
+
+std::optional<absl::Status> StopBehind(const absl::Status& status) {
+  if (!SaysThatRanksDiffer(status.message())) return std::nullopt;
+  for (const FailureNotice& notice : Notices()) {
+    try {
+      std::vector<std::pair<uint64_t, int64_t>> stops;
+      for (uint32_t rank = 0; rank < notice.world_size; ++rank) {
+        stops.push_back(StopOf(*notice.store, rank));
+      }
+      const auto last = std::max_element(stops.begin(), stops.end());
+      const auto other =
+          std::find_if(stops.begin(), stops.end(), [&](const auto& stop) { return stop != *last; });
+      if (other == stops.end()) continue;
+      return absl::FailedPreconditionError(
+          absl::StrCat("rank ", last - stops.begin(), " called StopTraining() after step ",
+                       last->second, ", and rank ", other - stops.begin(),
+                       " didn't: all ranks stop after the same step; let them decide together, by "
+                       "a sum over all ranks (seen here as: ",
+                       status.message(), ")"));
+    } catch (...) {
+      return std::nullopt;  // the store has gone
+    }
+  }
+  return std::nullopt;
+}
+
 void RemoveFailureNotice(const c10d::Store* store) {
   std::vector<FailureNotice>& notices = Notices();
   notices.erase(
@@ -146,13 +202,13 @@ absl::Status ExchangeFailures(const absl::Status& status) {
   if (of_peer) {
     if (std::optional<absl::Status> left = DepartureBehind(status)) return *std::move(left);
   }
-  absl::Status told = status;
+  absl::Status told = StopBehind(status).value_or(status);
   for (const FailureNotice& notice : Notices()) {
     try {
       if (of_peer) {
         told = AddCause(notice, told);
       } else {
-        Report(notice, kFailureKey, status.message());
+        Report(notice, kFailureKey, told.message());
       }
     } catch (...) {
       // The store went with its rank or launcher, or the peer had no time to say anything.

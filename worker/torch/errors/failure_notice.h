@@ -36,6 +36,14 @@ void WithdrawDeparture();
 // no rank has. Blocks for a call of the store.
 std::optional<absl::Status> DepartureBehind(const absl::Status& peer_error);
 
+// Reports that this rank ends a Session early, by StopTraining() after this step. If the others go
+// on, StopBehind names it. Returns early, without a report, if a store is gone.
+void NotifyStop(uint64_t session, int64_t step);
+
+// If `status` says that ranks don't do the same, and some have called NotifyStop and others haven't
+// in that step: returns the error with that cause. Else nullopt. Blocks for calls of the store.
+std::optional<absl::Status> StopBehind(const absl::Status& status);
+
 // Call it when a context has released this store.
 void RemoveFailureNotice(const c10d::Store* store);
 

@@ -195,6 +195,8 @@ absl::Status Session::Implementation::EndEpoch() {
 }
 
 absl::Status Session::Implementation::End() {
+  // Ranks that haven't stopped call other collectives than this one.
+  if (!DoneAt(progress)) worker::NotifyStop(session_number, progress.step);
   DDPRUN_RETURN_IF_ERROR(Save());
   // An evaluation that has run at this step isn't repeated if the program has own states, which its
   // result may have changed (a scheduler that counts evaluations).
