@@ -8,6 +8,7 @@
 #include <torch/types.h>
 
 #include <algorithm>
+#include <cmath>
 #include <csignal>
 #include <cstdlib>
 #include <filesystem>
@@ -390,6 +391,12 @@ void StopsAlone(const SessionOptions& options, Outcome& outcome) {
         }});
 }
 
+void NanAlone(const SessionOptions& options, Outcome& outcome) {
+  Train(options, outcome, {.loss = [](Session& session, const torch::Tensor& loss) {
+          return IsRankOneAfter(session, 5) ? loss * std::nan("") : loss;
+        }});
+}
+
 void StateOfEachRank(const SessionOptions& options, Outcome& outcome) {
   Train(options, outcome,
         {.hidden = [](Session& session) -> int64_t { return session.context().rank(); }});
@@ -420,6 +427,7 @@ int main(int argc, char** argv) {
       {"forgetful", &TrainWithLion<ForgetfulLion>},
       {"same_folder", &SameFolder},
       {"stops_alone", &StopsAlone},
+      {"nan_alone", &NanAlone},
       {"state_of_each_rank", &StateOfEachRank},
       {"state_of_all_ranks", &StateOfAllRanks},
       {"nested", &Nested}};

@@ -265,6 +265,13 @@ TEST_F(ProgramsTest, AStopOfOneRankAlone) {
   EXPECT_THAT(Output(1, 1), HasSubstr("rank 1 called StopTraining() after step 3"));
 }
 
+// The losses of both ranks are NaN when the tenth step's are looked at.
+TEST_F(ProgramsTest, TheRankWhoseLossWasTheFirstThatIsNoNumber) {
+  const std::string first = "the first was rank 1's, in step 6)";
+  ExpectRefused("nan_alone", "(in step 10 of rank 0; " + first);
+  EXPECT_THAT(Output(1, 1), HasSubstr("(in step 10 of rank 1; " + first));
+}
+
 TEST_F(ProgramsTest, AStateThatIsNotTheSameOnAllRanks) {
   what_ = "state_of_all_ranks";
   Undisturbed(Folder(1, true));

@@ -15,7 +15,6 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "ddprun/clip_grad_norm.h"
 #include "worker/torch/checkpoint/checkpoint_exchange.h"
 #include "worker/torch/context/process_context.h"
 #include "worker/torch/errors/exception_status.h"
@@ -253,16 +252,11 @@ absl::Status Session::Implementation::SaveIfDue() {
   return is_due ? Save() : absl::OkStatus();
 }
 
-absl::Status Session::Implementation::CheckStep() {
-  // A step that was left out because of an overflow may have an infinite loss.
-  if (!loss.defined() || !stepped) return absl::OkStatus();
-  return CheckLoss(loss, *model);
-}
-
 // Reads the loss, for which a GPU must be waited for, only if it is written or now and then.
 absl::Status Session::Implementation::ReportStep() {
   step_metrics.step = progress.step;
   step_metrics.loss = loss;
+  NoteLoss();
   const bool writes = Speaks() && journal.is_open() && loss.defined();
   if (writes || progress.step % worker::kNotifyEvery == 0) DDPRUN_RETURN_IF_ERROR(CheckStep());
   DDPRUN_RETURN_IF_ERROR(metrics->Step(step_metrics));

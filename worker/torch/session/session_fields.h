@@ -117,7 +117,8 @@ struct SessionFields {
   // The loss of all passes of the step [], on the model's device; undefined before the first step.
   torch::Tensor loss;
   worker::EpochLoss epoch_loss;
-  bool stepped = true;   // false: the optimizer left the last step out
+  int64_t not_finite_since = 0;  // the step from which on this rank's losses weren't; 0 = they are
+  bool stepped = true;           // false: the optimizer left the last step out
   bool stopped = false;  // training ended early, because the launcher asked all ranks to stop
 
   // The current batch.

@@ -158,6 +158,8 @@ struct Session::Implementation : worker::SessionFields {
   absl::Status SaveIfDue();
   // Reads the last step's loss: an error when it isn't finite.
   absl::Status CheckStep();
+  // On CPUs: notes where the losses stop being finite, for the error of a later step.
+  void NoteLoss();
   absl::Status ReportStep();
   // Begins to save. Without a score, a state that is saved already isn't saved again.
   absl::Status Save(std::optional<double> score = std::nullopt);

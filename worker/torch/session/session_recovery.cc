@@ -65,6 +65,7 @@ absl::Status Session::Implementation::ReturnToStepStart() {
 // that are made from the context must die before its group.
 void Session::Implementation::LetGoOfStep() {
   step_is_open = has_stepped_part = updated_early = stepped_with_function = false;
+  not_finite_since = 0;
   autocast.reset();
   for (worker::SessionPart& part : parts) {
     part.no_sync.reset();
