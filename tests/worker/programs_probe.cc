@@ -406,6 +406,10 @@ void StateOfAllRanks(const SessionOptions& options, Outcome& outcome) {
   Train(options, outcome, {});
 }
 
+void FewerPoints(const SessionOptions& options, Outcome& outcome) {
+  Train(options, outcome, {.points = 48});
+}
+
 void Nested(const SessionOptions& options, Outcome& /*outcome*/) {
   Session session(options.Part("outer"));
   Session inner(options.Part("inner"));
@@ -430,6 +434,7 @@ int main(int argc, char** argv) {
       {"nan_alone", &NanAlone},
       {"state_of_each_rank", &StateOfEachRank},
       {"state_of_all_ranks", &StateOfAllRanks},
+      {"fewer_points", &FewerPoints},
       {"nested", &Nested}};
   const auto program = programs.find(arguments.argc() > 2 ? arguments.argv()[1] : "");
   if (program == programs.end()) return 2;

@@ -5,6 +5,7 @@
 
 #include <cmath>
 #include <csignal>
+#include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
@@ -284,6 +285,24 @@ TEST_F(ProgramsTest, AStateThatIsNotTheSameOnAllRanks) {
   ASSERT_NE(place, std::string::npos) << output;
   EXPECT_EQ(output.find(once, place + 1), std::string::npos) << output;
   EXPECT_THAT(output.substr(place), HasSubstr("'hidden.value Float [2, 3], bits "));
+}
+
+TEST_F(ProgramsTest, OtherDataThanTheCheckpoints) {
+  what_ = "state_of_all_ranks";
+  Undisturbed(Folder(0, true));
+  ExpectRefused("fewer_points", "the checkpoint is of 64 samples, and Prepare() got 48",
+                Folder(0, true));
+  agent_->EndGeneration("it is done");
+  agent_->BeginGeneration(1, 2);
+  // The way that the text names.
+  std::string checkpoint;
+  for (const auto& one : std::filesystem::directory_iterator(directory_.File("out0/checkpoints"))) {
+    if (one.path().extension() == ".safetensors") checkpoint = one.path();
+  }
+  std::vector<std::string> options = Folder(1, true);
+  options.insert(options.end(), {"--resume_from", checkpoint, "--weights_prefix", "model."});
+  EXPECT_EQ(Undisturbed(options)[0].at("steps"), "12");
+  EXPECT_THAT(Output(0, 1), HasSubstr("begins at step 0 with the weights of"));
 }
 
 TEST_F(ProgramsTest, TwoSessionsOfOneFolder) {

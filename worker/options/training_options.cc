@@ -129,7 +129,7 @@ void AddFiles(TrainingOptions* options, OptionTable* table) {
               "at step 0. 'latest': the own ones, and an error where there is none.");
   table->Text("weights_prefix", "TEXT", &options->weights_prefix,
               "Of --resume_from's weights: what is before the names of the module's tensors in the "
-              "file.");
+              "file; 'model.' for those of a checkpoint.");
   table->Switch("weights_strict", &options->weights_strict,
                 "Of --resume_from's weights: tensors that only file or module have are an error.");
   table->Choice(

@@ -7,6 +7,7 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/status_macros.h"
@@ -70,6 +71,14 @@ absl::Status Session::Implementation::TakeGlobalBatch(int64_t samples) {
 }
 
 absl::Status Session::Implementation::GoToPlace(const SamplerState& state) {
+  if (state.dataset_size != static_cast<uint64_t>(data.size)) {
+    return absl::FailedPreconditionError(absl::StrCat(
+        "the checkpoint is of ", state.dataset_size, " ", data.samples_name, ", and Prepare() got ",
+        data.size,
+        ": a run goes on only with the data that it began with. To train its model on other data, "
+        "from step 0: another --output_dir, and --resume_from with one of the files "
+        "checkpoint-*.safetensors and --weights_prefix model."));
+  }
   DDPRUN_RETURN_IF_ERROR(loader->Restore(state));
   data_place = state;
   return absl::OkStatus();

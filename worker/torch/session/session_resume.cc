@@ -109,7 +109,7 @@ absl::Status Session::Implementation::ResumeElsewhere() {
   std::error_code ignored;
   if (std::filesystem::is_regular_file(path, ignored)) {
     const bool is_named_so = worker::ParseCheckpointName(path.filename()).has_value();
-    kind = is_named_so ? kCheckpoint : kWeights;
+    kind = is_named_so && options.weights_prefix.empty() ? kCheckpoint : kWeights;
   } else if (path.filename() == kNameOfBest && !std::filesystem::exists(path, ignored)) {
     kind = kBest;
   }
