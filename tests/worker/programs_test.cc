@@ -225,6 +225,20 @@ TEST_F(ProgramsTest, AnEvaluationIsMadeAgainFromTheStateBeforeIt) {
   }
 }
 
+// A job that begins with another run's checkpoint has one of its own before its first step.
+TEST_F(ProgramsTest, SharesOfARunThatBeganWithAnothersCheckpoint) {
+  what_ = "early_stop";
+  const std::vector<std::string> common = {"--zero_stage", "1", "--checkpoint_every", "20"};
+  std::vector<std::string> options = Folder(0, true);
+  options.insert(options.end(), common.begin(), common.end());
+  options.insert(options.end(), {"--steps", "4"});
+  Undisturbed(options);
+  options = common;
+  options.insert(options.end(), {"--steps", "12", "--resume_from"});
+  options.push_back(directory_.File("out0/checkpoints"));
+  KillAt("7", /*waits=*/false, options);  // in step 8
+}
+
 TEST_F(ProgramsTest, EarlyStopWithShares) {
   KillTenTimes("early_stop", /*saves=*/true, {"--epochs", "30", "--zero_stage", "2"});
 }

@@ -157,7 +157,8 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
   if (!stops) context->Mark(ProgressPhase::kTrain, progress.step);
   // Without replicas a killed worker's share comes back from a checkpoint, so one must exist.
   const bool has_shares = zero != nullptr && context->CanRejoin() && !KeepsReplicas();
-  if (has_shares && progress.step == 0) DDPRUN_RETURN_IF_ERROR(Save());
+  const bool has_none = std::exchange(began_elsewhere, false) || progress.step == 0;
+  if (has_shares && has_none) DDPRUN_RETURN_IF_ERROR(Save());
   step_began = MonotonicNow();
   step_metrics = {};
   SeedGenerators();

@@ -83,6 +83,7 @@ struct SessionFields {
   TrainingProgress progress_before_healing;
   TrainingProgress progress;
   std::optional<TrainingProgress> saved;  // the last saved one, in this generation
+  bool began_elsewhere = false;           // with a checkpoint in another folder than the own one
   // The generation in which this rank's state was computed; nullopt: this rank has no state that
   // training could go on from.
   std::optional<uint64_t> state_generation;

@@ -125,7 +125,10 @@ absl::Status Session::Implementation::ResumeElsewhere() {
   DDPRUN_ASSIGN_OR_RETURN(
       const std::optional<TrainingProgress> found,
       MakeCheckpointer(is_directory ? path.string() : parent, is_directory ? "" : name)->Restore());
-  if (found.has_value()) return GoOnFrom(*found);
+  if (found.has_value()) {
+    began_elsewhere = true;
+    return GoOnFrom(*found);
+  }
   return absl::NotFoundError(absl::StrCat(
       "--resume_from '", options.resume_from,
       "': no rank finds a checkpoint there; give the directory that holds them, such as "
