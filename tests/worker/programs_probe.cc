@@ -14,9 +14,7 @@
 #include <filesystem>
 #include <fstream>
 #include <functional>
-#include <map>
 #include <memory>
-#include <sstream>
 #include <string>
 #include <thread>
 #include <utility>
@@ -31,23 +29,17 @@
 #include "ddprun/any_optimizer.h"
 #include "ddprun/session.h"
 #include "tests/worker/probe_arguments.h"
+#include "tests/worker/programs_probe.h"
 #include "tests/worker/session_probe_parts.h"
 
 namespace {
 
-using ddprun::Batch;
-using ddprun::Session;
-using ddprun::SessionOptions;
-using ddprun::Sgd;
-using ddprun::testing::Digest;
-using ddprun::testing::Loss;
-using ddprun::testing::Points;
-using Line = torch::nn::Linear;
-
 int ticks = 0;
 
+}  // namespace
+
 // session: null = no place where a survivor can wait.
-void Tick(Session* session = nullptr) {
+void ddprun::testing::Tick(Session* session) {
   const char* fault = std::getenv("SESSION_PROBE_FAULT");
   ++ticks;
   if (fault == nullptr) return;
@@ -60,19 +52,18 @@ void Tick(Session* session = nullptr) {
   while (!session->context().GenerationIsOver()) std::this_thread::yield();
 }
 
-// What a program came to, by name.
-struct Outcome {
-  uint32_t rank = 0;
-  int64_t begun_at = 0;  // of "figures": the step before its first batch
-  std::ostringstream text;
+namespace {
 
-  template <typename Value>
-  void Note(Session& session, const std::string& name, const Value& value) {
-    rank = session.context().rank();
-    text.precision(17);
-    text << name << " " << value << "\n";
-  }
-};
+using ddprun::Batch;
+using ddprun::Session;
+using ddprun::SessionOptions;
+using ddprun::Sgd;
+using ddprun::testing::Digest;
+using ddprun::testing::Loss;
+using ddprun::testing::Outcome;
+using ddprun::testing::Points;
+using ddprun::testing::Tick;
+using Line = torch::nn::Linear;
 
 // Three folds, each with a Session of its own; every third point is held out.
 void KFold(const SessionOptions& options, Outcome& outcome) {
@@ -419,23 +410,23 @@ void Nested(const SessionOptions& options, Outcome& /*outcome*/) {
 
 int main(int argc, char** argv) {
   ddprun::testing::ProbeArguments arguments(argc, argv);
-  const std::map<std::string, void (*)(const SessionOptions&, Outcome&)> programs = {
-      {"kfold", &KFold},
-      {"gan", &Gan},
-      {"early_stop", &EarlyStop},
-      {"all_points", &AllPoints},
-      {"figures", &Figures},
-      {"folder_lost", &FolderLost},
-      {"lbfgs", &Lbfgs},
-      {"lion", &TrainWithLion<Lion>},
-      {"forgetful", &TrainWithLion<ForgetfulLion>},
-      {"same_folder", &SameFolder},
-      {"stops_alone", &StopsAlone},
-      {"nan_alone", &NanAlone},
-      {"state_of_each_rank", &StateOfEachRank},
-      {"state_of_all_ranks", &StateOfAllRanks},
-      {"fewer_points", &FewerPoints},
-      {"nested", &Nested}};
+  ddprun::testing::Programs programs = {{"kfold", &KFold},
+                                        {"gan", &Gan},
+                                        {"early_stop", &EarlyStop},
+                                        {"all_points", &AllPoints},
+                                        {"figures", &Figures},
+                                        {"folder_lost", &FolderLost},
+                                        {"lbfgs", &Lbfgs},
+                                        {"lion", &TrainWithLion<Lion>},
+                                        {"forgetful", &TrainWithLion<ForgetfulLion>},
+                                        {"same_folder", &SameFolder},
+                                        {"stops_alone", &StopsAlone},
+                                        {"nan_alone", &NanAlone},
+                                        {"state_of_each_rank", &StateOfEachRank},
+                                        {"state_of_all_ranks", &StateOfAllRanks},
+                                        {"fewer_points", &FewerPoints},
+                                        {"nested", &Nested}};
+  programs.merge(ddprun::testing::PortedPrograms());
   const auto program = programs.find(arguments.argc() > 2 ? arguments.argv()[1] : "");
   if (program == programs.end()) return 2;
   const std::string file = arguments.argv()[2];

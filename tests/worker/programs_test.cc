@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
 #include "tests/worker/in_process_restart.h"
 
 namespace ddprun::testing {
@@ -104,6 +105,11 @@ class ProgramsTest : public InProcessRestartTest {
     EXPECT_EQ(one.Wait(), 1);
     EXPECT_EQ(other.Wait(), 1);
     EXPECT_THAT(Output(0, 1), HasSubstr(text));
+  }
+
+  void AgainInANewGeneration() {
+    agent_->EndGeneration("it is done");
+    agent_->BeginGeneration(1, 2);
   }
 
  private:
@@ -261,8 +267,7 @@ TEST_F(ProgramsTest, AnOptimizerThatSavesNothing) {
 
 TEST_F(ProgramsTest, OptionsThatDontFitAnOptimizer) {
   ExpectRefused("lion", "shares out the state of AdamW and Sgd", {"--zero_stage", "1"});
-  agent_->EndGeneration("it is done");
-  agent_->BeginGeneration(1, 2);
+  AgainInANewGeneration();
   ExpectRefused("lion", "a weight decay of the training or of a group has no effect on",
                 {"--weight_decay", "0.1"});
 }
@@ -317,6 +322,31 @@ TEST_F(ProgramsTest, OtherDataThanTheCheckpoints) {
   options.insert(options.end(), {"--resume_from", checkpoint, "--weights_prefix", "model."});
   EXPECT_EQ(Undisturbed(options)[0].at("steps"), "12");
   EXPECT_THAT(Output(0, 1), HasSubstr("begins at step 0 with the weights of"));
+}
+
+TEST_F(ProgramsTest, OneRankHasTheWholeModel) {
+  what_ = "save_whole";
+  for (const char* stage : {"0", "3"}) {
+    std::vector<std::string> options = Folder(0, true);
+    options.insert(options.end(), {"--zero_stage", stage, "--checkpoint_dir",
+                                   directory_.File(absl::StrCat("checkpoints", stage))});
+    const auto seen = Undisturbed(options);
+    EXPECT_EQ(seen[0].at("alike5"), "1");
+    EXPECT_EQ(seen[0].at("alike16"), "1");
+  }
+}
+
+TEST_F(ProgramsTest, OneRankThatUsesTheModelAloneIsToldHow) {
+  what_ = "sample_alone";
+  for (const char* backend : {"gloo", "shm"}) {
+    const std::vector<std::string> options = {"--zero_stage", "3", "--backend", backend};
+    Process& alone = Start(0, 2, 1, "", options);
+    Process& other = Start(1, 2, 1, "", options);
+    EXPECT_EQ(alone.Wait(), 1);
+    EXPECT_EQ(other.Wait(), 0);
+    EXPECT_THAT(Output(0, 1), HasSubstr("what Session::WholeParameters() returns"));
+    AgainInANewGeneration();
+  }
 }
 
 TEST_F(ProgramsTest, TwoSessionsOfOneFolder) {

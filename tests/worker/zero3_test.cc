@@ -109,7 +109,7 @@ TEST_F(Zero3Test, UnusedParametersAreRefused) {
 
 TEST_F(Zero3Test, SavingWeightsThatAreSharedOutIsRefused) {
   Run({"wrong", "gloo", "save"}, 2, /*succeeds=*/false);
-  EXPECT_THAT(Message(0), HasSubstr("' is in the shares of a ZeroOptimizer (stage 3): hold a"));
+  EXPECT_THAT(Message(0), HasSubstr("' is in the shares of a ZeroOptimizer (stage 3): hold what"));
 }
 
 TEST_F(Zero3Test, ParametersWhoseOptimizerIsGoneSaySo) {

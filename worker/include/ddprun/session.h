@@ -35,13 +35,11 @@
 //     });
 //   }
 //
-// TrainingOptions say how to train. The program sets their defaults, and the command line overrides
-// them: --zero_stage 2, --mixed_precision bf16, --max_grad_norm 1, --output_dir out.
+// TrainingOptions say how to train; the command line overrides the program's: --max_grad_norm 1.
 //
 // Errors at this level are exceptions: StatusError, beside what LibTorch throws (docs/decisions,
 // 79). The parts that a Session is made of stay usable without it, and answer absl::Status.
 namespace ddprun {
-
 class ExponentialMovingAverage;
 
 // One training of one model on all workers.
@@ -57,17 +55,16 @@ class ExponentialMovingAverage;
 // there are copies, from the newest whole checkpoint. With --healing beside a new worker's model
 // may have the state only when its first Step() returns. The program notices only a batch that
 // comes again and a Step() that returns false; it Add()s what it keeps between steps. An error of a
-// collective of its own (SumOverRanks outside of an evaluation) ends the process.
+// collective of its own (SumOverRanks outside of an evaluation; WholeParameters) ends the process.
 //
-// With the same number of workers, faults and resumes don't change a bit of the result;
-// docs/CPP.md, "The same bits", has the exceptions. For this, torch's random generators are set at
-// the beginning of each step, from the seed, the step and the rank.
+// With the same number of workers, faults and resumes don't change a bit of the result; for this,
+// each step sets torch's random generators. docs/CPP.md, "The same bits", has the exceptions.
 //
 // Errors: all methods throw StatusError. FAILED_PRECONDITION — called out of order; the text says
 // what is missing. DATA_LOSS — checkpoints are damaged (see Prepare), or, from the loop, a share of
 // the state is gone with its worker and no checkpoint has it. Others: those of the runtime's parts.
 // Collectives, called by all ranks in the same order: the constructor, Prepare, the loop over
-// Batches, Backward, Step, Save, SumOverRanks. Threads: one.
+// Batches, Backward, Step, Save, SumOverRanks, WholeParameters. Threads: one.
 class Session {
  public:
   // Meets the other workers, and seeds torch's generator, so that all ranks make the same model.
@@ -95,8 +92,7 @@ class Session {
   // For a training of several modules, as of a GAN: each module has an optimizer and a step of its
   // own. All are in one checkpoint, where the names of a module that was added as "critic" have the
   // prefix "critic.". Not with a zero_stage, power_sgd or --healing beside. If this process can
-  // survive the loss of a worker, each step copies all parameters and states before the first
-  // optimizer steps.
+  // survive the loss of a worker, each step copies all parameters and states before it changes any.
   template <typename Module>
   SessionModelOf<Module> Add(const std::string& name, const Module& module,
                              const OptimizerKind& optimizer,
@@ -177,6 +173,9 @@ class Session {
   torch::Tensor OwnRows(int64_t rows);
   // The sum of one number over all ranks; a collective.
   double SumOverRanks(const torch::Tensor& number);
+  // --zero_stage 3: while what this returns lives, all ranks have all parameters, and one of them
+  // may save the model or use it alone. After the loop, or between a Step() and the next batch.
+  [[nodiscard]] std::shared_ptr<const void> WholeParameters();
 
   // For SessionModel.
   template <typename Function>

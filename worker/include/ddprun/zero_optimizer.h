@@ -119,7 +119,7 @@ using ZeroState = std::map<std::string, torch::Tensor>;
 // Not inside DistributedDataParallel::Join: ranks without inputs take no steps.
 // Threads: one. Requires: the context outlives it; the same module and options on every rank.
 // Source: Rajbhandari et al., ZeRO: Memory Optimizations Toward Training Trillion Parameter Models
-// (SC 2020), stages "P_os", "P_os+g" and "P_os+g+p"; Ren et al., ZeRO-Offload (2021).
+// (SC 2020), "P_os", "P_os+g", "P_os+g+p"; Ren et al., ZeRO-Offload (2021).
 class ZeroOptimizer : public torch::optim::Optimizer {
  public:
   // Makes the optimizer of a share. An element's update may depend on that element alone (Adam,
@@ -148,8 +148,7 @@ class ZeroOptimizer : public torch::optim::Optimizer {
   // Errors: of FinishBackward. FAILED_PRECONDITION, in the first one of stage 1, on all ranks: the
   // gradients differ, and no DistributedDataParallel averages them. UNAVAILABLE — a peer is gone.
   absl::Status Step();
-  // Step() for code that expects a torch::optim::Optimizer; throws.
-  torch::Tensor step(LossClosure closure = nullptr) override;
+  torch::Tensor step(LossClosure closure = nullptr) override;  // Step(), throws
 
   // Drops all gradients (where DistributedDataParallel holds views into its buckets: zeroes them).
   void ZeroGrad();
@@ -202,9 +201,9 @@ class ZeroOptimizer : public torch::optim::Optimizer {
     const bool before_;
   };
 
-  // While a WholeParameters lives, each rank has all parameters: for what one rank does alone, like
-  // SaveWeights, or ranks do in different orders. The constructor is a collective, and so is a Step
-  // meanwhile. Ranks must write the same values. No effect in stages 1 and 2. Throws as c10d.
+  // While a WholeParameters lives, at most until Rejoin, each rank has all parameters: for what one
+  // rank does alone, like SaveWeights, or ranks do in different orders. The constructor and a Step
+  // meanwhile are collectives. Ranks write the same values. Only in stage 3. Throws as c10d.
   class WholeParameters {
    public:
     explicit WholeParameters(ZeroOptimizer& zero);
@@ -214,12 +213,13 @@ class ZeroOptimizer : public torch::optim::Optimizer {
 
    private:
     ZeroOptimizer& zero_;
+    const int64_t setup_;
   };
 
-  // For the library itself.
-  struct Implementation;
+  struct Implementation;  // for the library itself, and what follows
   Implementation& implementation() { return *implementation_; }
   const Implementation& implementation() const { return *implementation_; }
+  void EndTraining();  // ZeroGatherer's
   // Before Context::Rejoin: leaves the generation and gives up the collectives under way.
   void LetGo();
   // After Context::Rejoin: divides the module's parameters anew, without any state; parameters of

@@ -113,10 +113,7 @@ absl::Status SaveWeights(const torch::nn::Module& module, const std::string& pat
     const CheckpointTensors tensors = worker::ModuleTensors(module, /*prefix=*/"");
     for (const auto& [name, tensor] : tensors) {
       if (worker::StaysInMemory(tensor)) continue;
-      return absl::FailedPreconditionError(
-          absl::StrCat("'", name,
-                       "' is in the shares of a ZeroOptimizer (stage 3): hold a "
-                       "ZeroOptimizer::WholeParameters on all ranks meanwhile"));
+      return absl::FailedPreconditionError(absl::StrCat("'", name, "' ", worker::kInShares));
     }
     std::vector<torch::Tensor> kept;
     DDPRUN_ASSIGN_OR_RETURN(TensorFile file, worker::ToTensorFile(tensors, kept));

@@ -39,6 +39,12 @@ bool IsMarked(const torch::Tensor& tensor);
 // owner holds all memory.
 bool StaysInMemory(const torch::Tensor& tensor);
 
+// The end of the error of code that reads a parameter which doesn't stay in memory.
+inline constexpr const char* kInShares =
+    "is in the shares of a ZeroOptimizer (stage 3): hold what Session::WholeParameters() returns, "
+    "or "
+    "a ZeroOptimizer::WholeParameters, on all ranks meanwhile";
+
 // Makes marked tensors in `storage` ask `owner` from now on. Requires: both live until Disown.
 // Threads: any, for different storages.
 void Own(const c10::StorageImpl& storage, StorageOwner& owner, size_t number);

@@ -109,6 +109,7 @@ absl::StatusOr<const Batch*> Session::Implementation::Advance() {
     if (!more) {
       loader.reset();
       place = Place::kEnded;
+      if (zero != nullptr) zero->EndTraining();
       return nullptr;
     }
   }
@@ -456,6 +457,16 @@ torch::Tensor Session::OwnRows(int64_t rows) {
   const int64_t rank = context().rank();
   if (rank >= rows) return torch::empty({0}, torch::kLong);
   return torch::arange(rank, rows, static_cast<int64_t>(context().world_size()), torch::kLong);
+}
+
+std::shared_ptr<const void> Session::WholeParameters() {
+  Implementation& self = *implementation_;
+  if (self.place == Implementation::Place::kUnprepared) {
+    OrThrow(worker::Misuse("WholeParameters() before Prepare()"));
+  }
+  OrThrow(self.broken);
+  if (self.zero == nullptr) return nullptr;
+  return std::make_shared<ZeroOptimizer::WholeParameters>(*self.zero);
 }
 
 double Session::SumOverRanks(const torch::Tensor& number) {

@@ -4,7 +4,12 @@
 #include <torch/utils.h>
 
 #include <algorithm>
+#include <exception>
+#include <string>
 #include <utility>
+
+#include "absl/strings/str_cat.h"
+#include "worker/torch/errors/exception_status.h"
 
 // When buckets of parameters come and go.
 //
@@ -84,6 +89,18 @@ void ZeroGatherer::BeforeUse(const std::vector<size_t>& buckets) {
   const torch::NoGradGuard no_grad;
   FreeAllBut(buckets);
   if (all_here) return;
+  try {
+    Gather(buckets);
+  } catch (...) {
+    if (!training_is_over_) throw;
+    const absl::Status status = StatusFromCurrentException();
+    const std::string text =
+        absl::StrCat(status.message(), "; this rank used a parameter that ", kInShares);
+    std::rethrow_exception(ToException(absl::Status(status.code(), text)));
+  }
+}
+
+void ZeroGatherer::Gather(const std::vector<size_t>& buckets) {
   for (const size_t bucket : buckets) {
     if (wholes_[bucket].here) continue;
     if (wholes_[bucket].work != nullptr) ++begun_ahead_;

@@ -40,6 +40,8 @@ class ZeroGatherer : public StorageOwner {
   // After the loss of a peer: from now on a bucket in use gets memory with zeros, and no collective
   // is begun.
   void Abandon() { abandoned_ = true; }
+  // After the last step: an error of a gather also says how one rank uses parameters alone.
+  void EndTraining() { training_is_over_ = true; }
   // Gathers all buckets and keeps them until Release, except from Forget to Renew.
   void Hold();
   void Release();
@@ -61,6 +63,7 @@ class ZeroGatherer : public StorageOwner {
     torch::Tensor input;                  // which `work` reads
   };
 
+  void Gather(const std::vector<size_t>& buckets);
   void Begin(size_t bucket);
   void Await(size_t bucket);
   void Free(size_t bucket);
@@ -79,6 +82,7 @@ class ZeroGatherer : public StorageOwner {
   size_t last_ = kNone;
   int held_ = 0;
   bool abandoned_ = false;
+  bool training_is_over_ = false;
   int64_t gathers_ = 0;
   int64_t begun_ahead_ = 0;
   int64_t gathered_ = 0;

@@ -91,6 +91,10 @@ absl::StatusOr<std::unique_ptr<ZeroOptimizer>> ZeroOptimizer::Create(
   return Create(std::move(module), context, make, std::move(options));
 }
 
+void ZeroOptimizer::EndTraining() {
+  if (implementation_->gatherer.has_value()) implementation_->gatherer->EndTraining();
+}
+
 void ZeroOptimizer::LetGo() {
   implementation_->reducer.reset();
   implementation_->gatherer.reset();
@@ -293,12 +297,14 @@ ZeroOptimizer::NoSync::~NoSync() {
   }
 }
 
-ZeroOptimizer::WholeParameters::WholeParameters(ZeroOptimizer& zero) : zero_(zero) {
+ZeroOptimizer::WholeParameters::WholeParameters(ZeroOptimizer& zero)
+    : zero_(zero), setup_(zero.implementation_->setups) {
   if (zero_.implementation_->gatherer.has_value()) zero_.implementation_->gatherer->Hold();
 }
 
 ZeroOptimizer::WholeParameters::~WholeParameters() {
-  if (zero_.implementation_->gatherer.has_value()) zero_.implementation_->gatherer->Release();
+  Implementation& self = *zero_.implementation_;
+  if (self.gatherer.has_value() && self.setups == setup_) self.gatherer->Release();
 }
 
 }  // namespace ddprun

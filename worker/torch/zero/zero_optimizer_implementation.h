@@ -36,6 +36,7 @@ struct ZeroOptimizer::Implementation {
   std::optional<worker::ZeroReducer> reducer;      // stages 2 and 3
   std::set<std::string> not_finite;  // stage 3: parameters that weren't finite at the start
   int64_t steps_taken = 0;           // calls of Step
+  int64_t setups = 0;                // one for each generation's ranks
   bool knows_averaging = false;      // stage 1, in this generation
   bool told_memory = false;
   absl::Duration update;

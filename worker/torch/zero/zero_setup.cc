@@ -236,6 +236,7 @@ absl::Status SetUpZero(ZeroImplementation& zero, Context& context) {
   zero.place = &context.implementation();
   zero.group = context.implementation().group;
   zero.shapes.clear();
+  ++zero.setups;
   zero.knows_averaging = false;  // a collective: new ranks make it, and so do those that live on
   absl::StatusOr<std::vector<ZeroParameter>> parameters = CollectZeroParameters(zero);
   DDPRUN_RETURN_IF_ERROR(CompareZero(zero, context, parameters));

@@ -1,0 +1,74 @@
+// Programs as one ports them from LibTorch's tutorials: with that library's own functions for
+// saving and clipping, and with several passes through a model before one backward pass.
+#include <torch/nn/modules.h>
+#include <torch/serialize.h>
+#include <torch/types.h>
+
+#include <string>
+
+#include "absl/strings/str_cat.h"
+#include "ddprun/session.h"
+#include "ddprun/weights.h"
+#include "tests/worker/programs_probe.h"
+#include "tests/worker/session_probe_parts.h"
+
+namespace ddprun::testing {
+namespace {
+
+using Line = torch::nn::Linear;
+
+torch::nn::Sequential Net() {
+  return torch::nn::Sequential(Line(1, 8), torch::nn::BatchNorm1d(8), torch::nn::Tanh(),
+                               Line(8, 1));
+}
+
+std::string SavedAs(Session& session) {
+  return absl::StrCat(session.options().output_dir, "/net", session.context().rank(), ".pt");
+}
+
+// Rank 0 saves the model at the end, in LibTorch's form and ours, and computes with it.
+void SaveWhole(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential net = Net();
+  auto model = session.Prepare(net, AdamW{}, Points());
+  const auto save = [&] {
+    const auto whole = session.WholeParameters();
+    if (!session.context().is_main()) return;
+    const torch::NoGradGuard no_grad;
+    torch::save(net, SavedAs(session));
+    OrThrow(SaveWeights(*net, SavedAs(session) + ".safetensors"));
+    torch::nn::Sequential loaded = Net();
+    torch::load(loaded, SavedAs(session));
+    torch::nn::Sequential read = Net();
+    OrThrow(LoadWeights(*read, SavedAs(session) + ".safetensors"));
+    const torch::Tensor x = torch::ones({2, 1});
+    const bool alike = Digest(*loaded) == Digest(*net) && Digest(*read) == Digest(*net) &&
+                       loaded->forward(x).equal(net->forward(x));
+    outcome.Note(session, absl::StrCat("alike", session.step()), alike);
+  };
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    if (session.Step() && session.step() == 5) save();
+  }
+  save();
+  outcome.Note(session, "steps", session.step());
+}
+
+// Rank 0 computes with the model at the end, without a word to the others.
+void SampleAlone(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential net = Net();
+  auto model = session.Prepare(net, AdamW{}, Points());
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+  }
+  if (session.context().is_main()) net->forward(torch::ones({2, 1}));
+  outcome.Note(session, "steps", session.step());
+}
+
+}  // namespace
+
+Programs PortedPrograms() { return {{"save_whole", &SaveWhole}, {"sample_alone", &SampleAlone}}; }
+
+}  // namespace ddprun::testing
