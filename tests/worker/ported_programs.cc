@@ -26,6 +26,22 @@ std::string SavedAs(Session& session) {
   return absl::StrCat(session.options().output_dir, "/net", session.context().rank(), ".pt");
 }
 
+// Ends with torch::save on all ranks.
+void TorchSave(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential net = Net();
+  auto model = session.Prepare(net, AdamW{}, Points());
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+  }
+  torch::save(net, SavedAs(session));
+  torch::nn::Sequential loaded = Net();
+  torch::load(loaded, SavedAs(session));
+  outcome.Note(session, "trained", Digest(*net));
+  outcome.Note(session, "saved", Digest(*loaded));
+}
+
 // Rank 0 saves the model at the end, in LibTorch's form and ours, and computes with it.
 void SaveWhole(const SessionOptions& options, Outcome& outcome) {
   Session session(options);
@@ -69,6 +85,8 @@ void SampleAlone(const SessionOptions& options, Outcome& outcome) {
 
 }  // namespace
 
-Programs PortedPrograms() { return {{"save_whole", &SaveWhole}, {"sample_alone", &SampleAlone}}; }
+Programs PortedPrograms() {
+  return {{"torch_save", &TorchSave}, {"save_whole", &SaveWhole}, {"sample_alone", &SampleAlone}};
+}
 
 }  // namespace ddprun::testing

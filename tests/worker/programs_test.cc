@@ -324,6 +324,18 @@ TEST_F(ProgramsTest, OtherDataThanTheCheckpoints) {
   EXPECT_THAT(Output(0, 1), HasSubstr("begins at step 0 with the weights of"));
 }
 
+// The file would have zeros in the place of what other ranks keep. Twin: stage 2.
+TEST_F(ProgramsTest, TorchSaveOfParametersThatAreSharedOut) {
+  what_ = "torch_save";
+  std::vector<std::string> options = Folder(0, true);
+  options.insert(options.end(), {"--zero_stage", "2"});
+  const auto seen = Undisturbed(options);
+  EXPECT_EQ(seen[1].at("saved"), seen[1].at("trained"));
+  options[1] = directory_.File("out1");
+  options.back() = "3";
+  ExpectRefused("torch_save", "is in the shares of a ZeroOptimizer (stage 3): hold", options);
+}
+
 TEST_F(ProgramsTest, OneRankHasTheWholeModel) {
   what_ = "save_whole";
   for (const char* stage : {"0", "3"}) {

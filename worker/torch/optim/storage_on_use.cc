@@ -4,10 +4,12 @@
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/jit/serialization/pickler_helper.h>
 #include <torch/library.h>
 
 #include <algorithm>
 #include <mutex>
+#include <string>
 #include <unordered_map>
 #include <utility>
 
@@ -104,10 +106,29 @@ void OnOperator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::
   }
 }
 
+using SavedNotes = std::unordered_map<std::string, bool>;
+
+// torch::save reads storages without an operator, and writes zeros for one without memory: LibTorch
+// takes a null pointer for a part of the file to leave out. Before that it asks for notes on each
+// tensor, by functions that a device's library registers; CPU and CUDA have none.
+void RefuseToSave(const torch::Tensor& tensor, SavedNotes& /*notes*/) {
+  TORCH_CHECK(StaysInMemory(tensor), "torch::save: a parameter ", kInShares);
+}
+
+void RegisterWithTorchSave() {
+  auto& functions = torch::jit::GetBackendMetaSerialization();
+  for (const c10::DeviceType type : {torch::kCPU, torch::kCUDA}) {
+    auto& of_device = functions.at(static_cast<size_t>(type));
+    if (of_device.has_value()) continue;
+    of_device.emplace(&RefuseToSave, [](const torch::Tensor& /*loaded*/, SavedNotes& /*notes*/) {});
+  }
+}
+
 void RegisterKernel() {
   static torch::Library& library = *[] {
     auto* made = new torch::Library(torch::Library::IMPL, "_", kMark, __FILE__, __LINE__);
     made->fallback(torch::CppFunction::makeFromBoxedFunction<&OnOperator>());
+    RegisterWithTorchSave();
     return made;
   }();
   static_cast<void>(library);

@@ -36,7 +36,7 @@ class StorageOwner {
 torch::Tensor Marked(const torch::Tensor& tensor);
 bool IsMarked(const torch::Tensor& tensor);
 // Whether the tensor's memory can be read without asking an owner: the tensor isn't marked, or the
-// owner holds all memory.
+// owner holds all memory. LibTorch's torch::save, which calls no operator, refuses other tensors.
 bool StaysInMemory(const torch::Tensor& tensor);
 
 // The end of the error of code that reads a parameter which doesn't stay in memory.
