@@ -1,6 +1,8 @@
 // Programs as one ports them from LibTorch's tutorials: with that library's own functions for
 // saving and clipping, and with several passes through a model before one backward pass.
 #include <torch/nn/modules.h>
+#include <torch/nn/utils/clip_grad.h>
+#include <torch/optim/sgd.h>
 #include <torch/serialize.h>
 #include <torch/types.h>
 
@@ -83,10 +85,48 @@ void SampleAlone(const SessionOptions& options, Outcome& outcome) {
   outcome.Note(session, "steps", session.step());
 }
 
+// Clears gradients itself, as every loop of LibTorch's tutorials does.
+void ZeroGrad(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential net = Net();
+  torch::optim::SGD unused(net->parameters(), 0.1);
+  auto model = session.Prepare(net, AdamW{}, Points());
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+    net->zero_grad(/*set_to_none=*/session.step() % 2 == 0);
+    unused.zero_grad();
+  }
+  outcome.Note(session, "digest", Digest(*net));
+}
+
+// Clips gradients with LibTorch's function.
+template <bool kByValue>
+void TorchClip(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential net = Net();
+  auto model = session.Prepare(net, Sgd{}, Points());
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    if (kByValue) {
+      torch::nn::utils::clip_grad_value_(net->parameters(), 1e-3);
+    } else {
+      torch::nn::utils::clip_grad_norm_(net->parameters(), 1e-3);
+    }
+    session.Step();
+  }
+  outcome.Note(session, "digest", Digest(*net));
+}
+
 }  // namespace
 
 Programs PortedPrograms() {
-  return {{"torch_save", &TorchSave}, {"save_whole", &SaveWhole}, {"sample_alone", &SampleAlone}};
+  return {{"torch_save", &TorchSave},
+          {"torch_clip", &TorchClip<false>},
+          {"torch_clip_value", &TorchClip<true>},
+          {"save_whole", &SaveWhole},
+          {"sample_alone", &SampleAlone},
+          {"zero_grad", &ZeroGrad}};
 }
 
 }  // namespace ddprun::testing

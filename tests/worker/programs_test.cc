@@ -361,6 +361,29 @@ TEST_F(ProgramsTest, OneRankThatUsesTheModelAloneIsToldHow) {
   }
 }
 
+TEST_F(ProgramsTest, TorchClipOfGradientsThatAreSharedOut) {
+  for (const char* kind : {"torch_clip", "torch_clip_value"}) {
+    for (const char* stage : {"2", "3"}) {
+      SCOPED_TRACE(absl::StrCat(kind, " in stage ", stage));
+      ExpectRefused(kind, "a Session clips by --max_grad_norm", {"--zero_stage", stage});
+      AgainInANewGeneration();
+    }
+  }
+}
+
+// Twin: where a rank has its gradients, LibTorch's function clips them.
+TEST_F(ProgramsTest, TorchClipOfGradientsThatAreHere) {
+  what_ = "torch_clip";
+  EXPECT_FALSE(Undisturbed({"--zero_stage", "1"})[0].at("digest").empty());
+}
+
+TEST_F(ProgramsTest, ZeroGradOfTheProgramsOwn) {
+  what_ = "zero_grad";
+  for (const char* stage : {"0", "2", "3"}) {
+    EXPECT_FALSE(Undisturbed({"--zero_stage", stage})[0].at("digest").empty()) << stage;
+  }
+}
+
 TEST_F(ProgramsTest, TwoSessionsOfOneFolder) {
   ExpectRefused("same_folder", "both keep checkpoints in", Folder(0, true));
 }

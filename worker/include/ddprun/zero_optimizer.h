@@ -101,7 +101,7 @@ using ZeroState = std::map<std::string, torch::Tensor>;
 //   }
 //
 // Stage 2 sends a bucket of gradients as soon as its last gradient exists, while the backward pass
-// goes on. After the pass a parameter's grad() is undefined; a rank keeps the averages for its
+// goes on. After the pass a use of a parameter's grad() throws; a rank keeps the averages for its
 // share. As in DistributedDataParallel, buckets follow the module's order from the last parameter
 // to the first. Gradients of several backward passes add up until ZeroGrad: in the shares, or,
 // inside NoSync, on each rank.

@@ -91,11 +91,22 @@ std::vector<Use> UsesOf(const c10::FunctionSchema& schema, const torch::jit::Sta
   return uses;
 }
 
+// What Module::zero_grad() and Optimizer::zero_grad() call.
+bool IsOfZeroGrad(const std::string& name) {
+  return name == "aten::detach" || name == "aten::detach_" || name == "aten::zero_";
+}
+
 // Operators that make views ask as well, although they read no element, because their callers do,
 // some by data_ptr().
 void OnOperator(const c10::OperatorHandle& op, c10::DispatchKeySet keys, torch::jit::Stack* stack) {
   const std::vector<Use> uses = UsesOf(op.schema(), *stack);
-  for (const Use& use : uses) use.owner->BeforeUse(use.used);
+  for (const Use& use : uses) {
+    if (use.owner->HasNone() && IsOfZeroGrad(op.operator_name().name)) {
+      if (op.operator_name().name == "aten::zero_") return;  // the stack has its result already
+      continue;
+    }
+    use.owner->BeforeUse(use.used);
+  }
   {
     // The operators that this one calls needn't ask again.
     const c10::impl::ExcludeDispatchKeyGuard inside(kMark);
@@ -143,6 +154,17 @@ torch::Tensor Marked(const torch::Tensor& tensor) {
                                            tensor.key_set().add(kMark), tensor.dtype());
   marked->set_storage_offset(tensor.storage_offset());
   marked->set_sizes_and_strides(tensor.sizes(), tensor.strides());
+  return torch::Tensor(std::move(marked));
+}
+
+torch::Tensor MarkedWithoutMemory(const torch::Tensor& tensor) {
+  RegisterKernel();
+  c10::Storage storage(c10::Storage::use_byte_size_t(), tensor.nbytes(),
+                       at::DataPtr(nullptr, tensor.device()), /*allocator=*/nullptr,
+                       /*resizable=*/false);
+  auto marked = c10::make_intrusive<c10::TensorImpl>(std::move(storage),
+                                                     tensor.key_set().add(kMark), tensor.dtype());
+  marked->set_sizes_contiguous(tensor.sizes());
   return torch::Tensor(std::move(marked));
 }
 

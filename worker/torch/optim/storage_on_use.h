@@ -30,10 +30,14 @@ class StorageOwner {
   virtual void AfterWrite(const std::vector<size_t>& storages) = 0;
   // Whether all storages have their memory until further notice.
   virtual bool Holds() const = 0;
+  // True: the storages never have memory, and zero_grad() of modules and optimizers passes them by.
+  virtual bool HasNone() const { return false; }
 };
 
 // A marked handle to the same memory; for torch::Tensor::set_data.
 torch::Tensor Marked(const torch::Tensor& tensor);
+// A marked tensor like `tensor`, without memory; its storage has no owner yet.
+torch::Tensor MarkedWithoutMemory(const torch::Tensor& tensor);
 bool IsMarked(const torch::Tensor& tensor);
 // Whether the tensor's memory can be read without asking an owner: the tensor isn't marked, or the
 // owner holds all memory. LibTorch's torch::save, which calls no operator, refuses other tensors.

@@ -80,7 +80,8 @@ ZeroMemory ZeroOptimizer::Memory() const {
   ZeroMemory memory;
   int64_t elements = 0;
   for (const worker::ZeroParameter& parameter : self.storage->parameters()) {
-    memory.gradients += BytesOf(parameter.tensor.grad());
+    const torch::Tensor& gradient = parameter.tensor.grad();
+    if (gradient.defined() && !worker::IsMarked(gradient)) memory.gradients += BytesOf(gradient);
     memory.all_gradients += BytesOf(parameter.tensor);
     memory.all_parameters += BytesOf(parameter.tensor);
     elements += parameter.tensor.numel();

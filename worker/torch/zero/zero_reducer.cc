@@ -6,6 +6,7 @@
 #include <ATen/ops/mul.h>
 #include <ATen/ops/zeros.h>
 #include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/function_hook.h>
 #include <torch/csrc/autograd/variable.h>
 #include <torch/utils.h>
 
@@ -25,8 +26,9 @@
 //
 // Goal: a rank keeps averages for its own share only, and a full bucket of gradients exists no
 // longer than it must. Each parameter's gradient goes into its bucket as soon as autograd has it
-// (PutIntoBucket) and is released; the bucket leaves when no gradient is missing (Send); its memory
-// is freed when the reduction is done (FinishOldest).
+// (PutIntoBucket) and is released, with a placeholder in its place (TakenGradients); the bucket
+// leaves when no gradient is missing (Send); its memory is freed when the reduction is done
+// (FinishOldest).
 //
 // Invariant: buckets are sent in their order 0, 1, 2, …, whichever is complete first, because
 // collectives must be begun in one order on all ranks, and gradients may come in another order on
@@ -67,6 +69,20 @@ bool Scatters(c10d::ProcessGroup& group) {
 // if gradients reach a fourth bucket before the first one can be sent.
 constexpr size_t kFullBucketsMax = 3;
 
+// Runs before autograd adds a gradient to the one that is there.
+class BeforeGradient : public torch::autograd::FunctionPreHook {
+ public:
+  BeforeGradient(TakenGradients& taken, size_t parameter) : taken_(taken), parameter_(parameter) {}
+  variable_list operator()(const variable_list& gradients) override {
+    taken_.Remove(parameter_);
+    return gradients;
+  }
+
+ private:
+  TakenGradients& taken_;
+  const size_t parameter_;
+};
+
 [[noreturn]] void Throw(const absl::Status& status) { std::rethrow_exception(ToException(status)); }
 
 }  // namespace
@@ -77,6 +93,7 @@ ZeroReducer::ZeroReducer(c10d::ProcessGroup& group, ZeroStorage& storage,
       storage_(storage),
       scatters_(Scatters(group)),
       find_unused_parameters_(find_unused_parameters),
+      taken_(storage.parameters()),
       places_(storage.parameters().size()) {
   for (size_t bucket = 0; bucket < storage.buckets().size(); ++bucket) {
     for (const ZeroSlot& slot : storage.buckets()[bucket].layout.slots) {
@@ -92,12 +109,19 @@ ZeroReducer::ZeroReducer(c10d::ProcessGroup& group, ZeroStorage& storage,
           OnGradient(i);
           return outputs;
         }));
+    auto before = std::make_unique<BeforeGradient>(taken_, i);
+    hook.before = before.get();
+    hook.node->add_pre_hook(std::move(before));
     hooks_.push_back(std::move(hook));
   }
 }
 
 ZeroReducer::~ZeroReducer() {
-  for (Hook& hook : hooks_) hook.node->del_post_hook(hook.key);
+  for (Hook& hook : hooks_) {
+    hook.node->del_post_hook(hook.key);
+    std::erase_if(hook.node->pre_hooks(),
+                  [&hook](const auto& one) { return one.get() == hook.before; });
+  }
 }
 
 void ZeroReducer::BeginPass() {
@@ -157,7 +181,7 @@ void ZeroReducer::PutIntoBucket(size_t parameter) {
   const torch::Tensor factor =
       c10::scalar_to_tensor(1.0 / group_.getSize()).to(gradient.scalar_type());
   at::mul_out(place, gradient, factor);
-  gradient.reset();
+  taken_.Put(parameter);
   arrived_[parameter] = true;
   ++arrived_count_;
   --transfers_[bucket].missing;
@@ -232,7 +256,7 @@ absl::Status ZeroReducer::SendTheRest() {
           std::count(arrived_.begin() + static_cast<ptrdiff_t>(i) + 1, arrived_.end(), false);
       return UnusedParameters(parameter.name, static_cast<size_t>(others));
     }
-    if (parameter.tensor.grad().defined()) {
+    if (parameter.tensor.grad().defined() && !taken_.IsPut(i)) {
       PutIntoBucket(i);
       continue;
     }

@@ -12,9 +12,11 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "worker/torch/zero/taken_gradients.h"
 #include "worker/torch/zero/zero_storage.h"
 
 namespace torch::autograd {
+struct FunctionPreHook;
 struct Node;
 }  // namespace torch::autograd
 
@@ -29,8 +31,8 @@ namespace ddprun::worker {
 // Threads: that of the backward pass, and the training loop's between passes.
 class ZeroReducer {
  public:
-  // Takes the parameters' gradients (GradientIsTaken) while it lives. Requires: group and storage
-  // outlive it.
+  // Takes the parameters' gradients (GradientIsTaken) while it lives, and leaves TakenGradients.
+  // Requires: group and storage outlive it.
   ZeroReducer(c10d::ProcessGroup& group, ZeroStorage& storage, bool find_unused_parameters);
   ~ZeroReducer();
   ZeroReducer(const ZeroReducer&) = delete;
@@ -58,6 +60,7 @@ class ZeroReducer {
   struct Hook {
     std::shared_ptr<torch::autograd::Node> node;
     uintptr_t key = 0;
+    const torch::autograd::FunctionPreHook* before = nullptr;
   };
   // The state of a bucket in this pass.
   struct Transfer {
@@ -84,6 +87,7 @@ class ZeroReducer {
   ZeroStorage& storage_;
   const bool scatters_;  // the backend knows how to reduce into shares
   const bool find_unused_parameters_;
+  TakenGradients taken_;
   std::vector<Hook> hooks_;                          // by parameter
   std::vector<std::pair<size_t, ZeroSlot>> places_;  // by parameter: bucket, and place in it
   bool synchronize_ = true;
