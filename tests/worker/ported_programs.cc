@@ -6,6 +6,7 @@
 #include <torch/serialize.h>
 #include <torch/types.h>
 
+#include <filesystem>
 #include <string>
 
 #include "absl/strings/str_cat.h"
@@ -42,6 +43,21 @@ void TorchSave(const SessionOptions& options, Outcome& outcome) {
   torch::load(loaded, SavedAs(session));
   outcome.Note(session, "trained", Digest(*net));
   outcome.Note(session, "saved", Digest(*loaded));
+}
+
+// Loads pretrained weights too late.
+void TorchLoad(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  std::filesystem::create_directories(session.options().output_dir);
+  torch::save(Net(), SavedAs(session));
+  torch::nn::Sequential net = Net();
+  auto model = session.Prepare(net, AdamW{}, Points());
+  torch::load(net, SavedAs(session));
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+  }
+  outcome.Note(session, "digest", Digest(*net));
 }
 
 // Rank 0 saves the model at the end, in LibTorch's form and ours, and computes with it.
@@ -118,14 +134,35 @@ void TorchClip(const SessionOptions& options, Outcome& outcome) {
   outcome.Note(session, "digest", Digest(*net));
 }
 
+// The model is called, and the loss is made of another one: in each step, or in one of them on the
+// last rank alone.
+template <bool kOnce>
+void OtherLoss(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential net = Net();
+  Line other(1, 1);
+  auto model = session.Prepare(net, Sgd{}, Points());
+  const bool is_last = session.context().rank() + 1 == session.context().world_size();
+  for (const Batch& batch : session.Batches()) {
+    const torch::Tensor y = model(batch.inputs);
+    const bool is_wrong = !kOnce || (is_last && session.step() == 3);
+    session.Backward(Loss(is_wrong ? other(batch.inputs) : y, batch));
+    session.Step();
+  }
+  outcome.Note(session, "steps", session.step());
+}
+
 }  // namespace
 
 Programs PortedPrograms() {
   return {{"torch_save", &TorchSave},
           {"torch_clip", &TorchClip<false>},
           {"torch_clip_value", &TorchClip<true>},
+          {"other_loss", &OtherLoss<false>},
+          {"other_loss_once", &OtherLoss<true>},
           {"save_whole", &SaveWhole},
           {"sample_alone", &SampleAlone},
+          {"torch_load", &TorchLoad},
           {"zero_grad", &ZeroGrad}};
 }
 

@@ -336,6 +336,17 @@ TEST_F(ProgramsTest, TorchSaveOfParametersThatAreSharedOut) {
   ExpectRefused("torch_save", "is in the shares of a ZeroOptimizer (stage 3): hold", options);
 }
 
+// Gradients of what torch::load has put in the parameters' place aren't averaged.
+TEST_F(ProgramsTest, TorchLoadAfterPrepare) {
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    SCOPED_TRACE(stage);
+    std::vector<std::string> options = Folder(stage[0] - '0', true);
+    options.insert(options.end(), {"--zero_stage", stage});
+    ExpectRefused("torch_load", "call torch::load,", options);
+    AgainInANewGeneration();
+  }
+}
+
 TEST_F(ProgramsTest, OneRankHasTheWholeModel) {
   what_ = "save_whole";
   for (const char* stage : {"0", "3"}) {
@@ -381,6 +392,16 @@ TEST_F(ProgramsTest, ZeroGradOfTheProgramsOwn) {
   what_ = "zero_grad";
   for (const char* stage : {"0", "2", "3"}) {
     EXPECT_FALSE(Undisturbed({"--zero_stage", stage})[0].at("digest").empty()) << stage;
+  }
+}
+
+TEST_F(ProgramsTest, ALossThatTheModelHasNoPartIn) {
+  for (const char* stage : {"0", "1", "2", "3"}) {
+    for (const char* kind : {"other_loss", "other_loss_once"}) {
+      SCOPED_TRACE(absl::StrCat(kind, " in stage ", stage));
+      ExpectRefused(kind, "the session's model had no part in", {"--zero_stage", stage});
+      AgainInANewGeneration();
+    }
   }
 }
 

@@ -178,7 +178,8 @@ struct Session::Implementation : worker::SessionFields {
   absl::Status CheckBackward(const torch::Tensor& of_batch, const worker::SessionPart* of) const;
   // Throws as LibTorch does.
   absl::Status Backward(const torch::Tensor& of_batch, worker::SessionPart* of = nullptr);
-  void AddGradients(const torch::Tensor& of_batch, const worker::SessionPart* of);
+  // Not OK: the modules have no part in the loss.
+  absl::Status AddGradients(const torch::Tensor& of_batch, const worker::SessionPart* of);
   absl::Status CheckOptimizers() const;
   void ZeroGradients();
   absl::StatusOr<bool> StepPart(worker::SessionPart& part);

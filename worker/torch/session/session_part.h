@@ -13,6 +13,7 @@
 #include "ddprun/learning_rate.h"
 #include "ddprun/optimizer_kind.h"
 #include "worker/torch/session/buckets_checkpoint.h"
+#include "worker/torch/session/gradient_watch.h"
 #include "worker/torch/session/optimizer_steps.h"
 
 namespace ddprun::worker {
@@ -29,6 +30,7 @@ struct SessionPart {
   std::optional<GroupLearningRates> rates;
   std::unique_ptr<DistributedDataParallel> ddp;  // null with zero_stage 2 and up
   std::unique_ptr<BucketsCheckpoint> buckets;    // of `ddp`, from Prepare on
+  std::unique_ptr<GradientWatch> watch;          // from Prepare on; of this generation
   OptimizerSteps steps;
 
   // The state of the current batch.

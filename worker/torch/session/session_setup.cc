@@ -138,6 +138,9 @@ absl::Status Session::Implementation::StartTogether() {
   }
   // Zero averages gradients itself from stage 2 on.
   if (options.zero_stage < "2") DDPRUN_RETURN_IF_ERROR(MakeDdp(others_know && zero == nullptr));
+  for (worker::SessionPart& part : parts) {
+    part.watch = std::make_unique<worker::GradientWatch>(*part.module);
+  }
   const bool has_it_alone = job != nullptr && zero == nullptr && state_generation.has_value();
   if (!others_know && !has_it_alone) DDPRUN_RETURN_IF_ERROR(Resume());
   if (job != nullptr) checkpointer.reset();  // the other ranks have saved this Session

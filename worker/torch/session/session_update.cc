@@ -96,7 +96,7 @@ absl::Status Session::Implementation::Backward(const torch::Tensor& of_batch,
   autocast.reset();
   if (!broken.ok()) return absl::OkStatus();
   try {
-    AddGradients(of_batch, of);
+    DDPRUN_RETURN_IF_ERROR(AddGradients(of_batch, of));
   } catch (...) {
     const absl::Status status = worker::StatusFromCurrentException();
     if (!CanRecover(status)) throw;
@@ -106,8 +106,9 @@ absl::Status Session::Implementation::Backward(const torch::Tensor& of_batch,
   return absl::OkStatus();
 }
 
-void Session::Implementation::AddGradients(const torch::Tensor& of_batch,
-                                           const worker::SessionPart* of) {
+absl::Status Session::Implementation::AddGradients(const torch::Tensor& of_batch,
+                                                   const worker::SessionPart* of) {
+  for (worker::SessionPart& part : parts) part.watch->TakeArrived();  // of passes of the program's
   const torch::Tensor scaled = scaler->Scale(pass.weight == 1 ? of_batch : of_batch * pass.weight);
   if (of == nullptr || !Several()) {
     scaled.backward();
@@ -120,10 +121,22 @@ void Session::Implementation::AddGradients(const torch::Tensor& of_batch,
     }
     torch::autograd::backward({scaled}, {}, std::nullopt, /*create_graph=*/false, own_parameters);
   }
-  if (pass.share == 0) return;
+  bool arrived = false;
+  for (worker::SessionPart& part : parts) {
+    if (of == nullptr || of == &part) arrived = part.watch->TakeArrived() || arrived;
+  }
+  if (!arrived) {
+    return worker::Misuse(
+        "Backward() of a loss that the session's model had no part in: none of its parameters got "
+        "a gradient; make the loss from what the model returned in this batch, and call "
+        "torch::load, "
+        "which takes parameters out of the session, before Prepare()");
+  }
+  if (pass.share == 0) return absl::OkStatus();
   // Not read here, because every pass would have to wait for a GPU.
   const torch::Tensor value = of_batch.detach().to(torch::kDouble) * pass.share;
   loss = loss.defined() ? loss + value : value;
+  return absl::OkStatus();
 }
 
 absl::Status Session::Implementation::CheckOptimizers() const {
