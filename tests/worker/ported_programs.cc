@@ -152,6 +152,53 @@ void OtherLoss(const SessionOptions& options, Outcome& outcome) {
   outcome.Note(session, "steps", session.step());
 }
 
+// Two passes through a model with batch norm, one backward pass.
+void Siamese(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential net = Net();
+  auto model = session.Prepare(net, Sgd{.momentum = 0.5}, Points());
+  for (const Batch& batch : session.Batches()) {
+    Tick();
+    const torch::Tensor one = model(batch.inputs);
+    Tick();
+    const torch::Tensor other = model(batch.inputs + 0.25);
+    session.Backward(Loss(one, batch) + Loss(other, batch));
+    Tick();
+    session.Step();
+    Tick();
+  }
+  outcome.Note(session, "digest", Digest(*net));
+  outcome.Note(session, "mean",
+               net[1]->as<torch::nn::BatchNorm1d>()->running_mean.sum().item<double>());
+  outcome.Note(session, "steps", session.step());
+}
+
+// LibTorch's example of a GAN: batch norm in both modules, the critic is called three times.
+void Dcgan(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential maker = Net();
+  torch::nn::Sequential judge = Net();
+  auto generator = session.Add("generator", maker, AdamW{});
+  auto critic = session.Add("critic", judge, AdamW{});
+  session.Prepare(Points());
+  for (const Batch& batch : session.Batches()) {
+    Tick();
+    const torch::Tensor of_real = critic(batch.targets).mean();
+    const torch::Tensor fake = generator(batch.inputs);
+    session.Backward((critic(fake.detach()).mean() - of_real).tanh(), critic);
+    Tick();
+    session.Step(critic);
+    session.Backward(-critic(fake).mean(), generator);
+    Tick();
+    session.Step();
+  }
+  outcome.Note(session, "maker", Digest(*maker));
+  outcome.Note(session, "judge", Digest(*judge));
+  outcome.Note(session, "mean",
+               judge[1]->as<torch::nn::BatchNorm1d>()->running_mean.sum().item<double>());
+  outcome.Note(session, "steps", session.step());
+}
+
 }  // namespace
 
 Programs PortedPrograms() {
@@ -163,7 +210,9 @@ Programs PortedPrograms() {
           {"save_whole", &SaveWhole},
           {"sample_alone", &SampleAlone},
           {"torch_load", &TorchLoad},
-          {"zero_grad", &ZeroGrad}};
+          {"zero_grad", &ZeroGrad},
+          {"siamese", &Siamese},
+          {"dcgan", &Dcgan}};
 }
 
 }  // namespace ddprun::testing

@@ -405,6 +405,17 @@ TEST_F(ProgramsTest, ALossThatTheModelHasNoPartIn) {
   }
 }
 
+TEST_F(ProgramsTest, TwoPassesThroughBatchNorm) { KillTenTimes("siamese", /*saves=*/false); }
+
+TEST_F(ProgramsTest, TwoPassesThroughBatchNormOfOneWorker) {
+  what_ = "siamese";
+  agent_->EndGeneration("it is for another test");
+  agent_->BeginGeneration(1, 1);
+  EXPECT_EQ(Start(0, 1, 1).Wait(), 0) << Output(0, 1);
+}
+
+TEST_F(ProgramsTest, Dcgan) { KillTenTimes("dcgan", /*saves=*/false); }
+
 TEST_F(ProgramsTest, TwoSessionsOfOneFolder) {
   ExpectRefused("same_folder", "both keep checkpoints in", Folder(0, true));
 }

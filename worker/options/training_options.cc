@@ -76,8 +76,7 @@ void AddWorkers(TrainingOptions* options, const UsedOptions& used, OptionTable* 
   table->Switch("static_graph", &options->static_graph,
                 "The same parameters are used in every step.");
   table->Switch("broadcast_buffers", &options->broadcast_buffers,
-                "Rank 0's buffers, such as batch norm's statistics, go to all before each forward "
-                "pass.");
+                "Rank 0's buffers, such as batch norm's statistics, go to all after each step.");
   table->Choice("comm_hook", {"none", "allreduce", "fp16", "bf16", "power_sgd"},
                 &options->comm_hook,
                 "How gradients travel: as they are, in half the bytes, or as thin matrices.");

@@ -35,6 +35,9 @@ struct DistributedDataParallelOptions {
   bool static_graph = false;
   // Rank 0's buffers (BatchNorm's statistics) go to all ranks before each forward pass.
   bool broadcast_buffers = true;
+  // Buffers go in FinishStep() alone, which each step then calls. So a step may make several
+  // forward passes before a backward pass, which needs the buffers unchanged.
+  bool broadcast_buffers_once_a_step = false;
   // At the start rank 0's parameters and buffers go to all ranks; false: they are equal already.
   bool init_sync = true;
   // How gradients are averaged: by one of LibTorch's hooks, or by the user's. At most one of both.

@@ -172,8 +172,9 @@ std::vector<std::string> DescribeModel(const DdpImplementation& ddp) {
       "bucket_cap_mb ", options.bucket_cap_mb.value_or(0), ", gradient_as_bucket_view ",
       options.gradient_as_bucket_view, ", find_unused_parameters ", options.find_unused_parameters,
       ", static_graph ", options.static_graph, ", broadcast_buffers ", options.broadcast_buffers,
-      ", init_sync ", options.init_sync, ", built_in_hook ",
-      static_cast<int>(options.built_in_hook), ", communication_hook ",
+      options.broadcast_buffers_once_a_step ? " once a step" : "", ", init_sync ",
+      options.init_sync, ", built_in_hook ", static_cast<int>(options.built_in_hook),
+      ", communication_hook ",
       options.communication_hook != nullptr ? options.communication_hook->name() : "none")};
   const auto describe = [&texts](const char* kind, const NamedTensor& one) {
     texts.push_back(absl::StrCat(kind, " ", one.name, " ", c10::str(one.tensor.scalar_type()), " ",

@@ -46,7 +46,8 @@ struct DistributedDataParallel::Implementation {
     return options.find_unused_parameters || (!gradients_checked && last_forward_synchronized);
   }
   bool NeedsBuffers() const {
-    return last_forward_synchronized && options.broadcast_buffers && !buffers.empty();
+    return last_forward_synchronized && options.broadcast_buffers &&
+           !options.broadcast_buffers_once_a_step && !buffers.empty();
   }
 
   // All methods below throw as LibTorch does.

@@ -29,6 +29,7 @@ DistributedDataParallelOptions DdpOptions(const TrainingOptions& options) {
       .find_unused_parameters = options.find_unused_parameters,
       .static_graph = options.static_graph,
       .broadcast_buffers = options.broadcast_buffers,
+      .broadcast_buffers_once_a_step = true,
   };
   if (options.bucket_cap_mb > 0) result.bucket_cap_mb = options.bucket_cap_mb;
   if (options.comm_hook == "allreduce") result.built_in_hook = BuiltInHook::kAllReduce;
