@@ -6,10 +6,14 @@
 #include <torch/serialize.h>
 #include <torch/types.h>
 
+#include <cstdint>
 #include <filesystem>
 #include <string>
+#include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "ddprun/session.h"
 #include "ddprun/weights.h"
 #include "tests/worker/programs_probe.h"
@@ -99,6 +103,27 @@ void SampleAlone(const SessionOptions& options, Outcome& outcome) {
   }
   if (session.context().is_main()) net->forward(torch::ones({2, 1}));
   outcome.Note(session, "steps", session.step());
+}
+
+// Learns from the samples in their order, as from a text; notes the first sample of each step.
+void InOrder(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  Dataset points = Points(22);
+  points.shuffle = false;
+  std::vector<int64_t> seen;
+  session.Add("seen", seen);
+  auto model = session.Prepare(Net(), Sgd{}, std::move(points));
+  for (const Batch& batch : session.Batches()) {
+    Tick();
+    // Ranks have as many samples each.
+    const int64_t first = batch.samples.front() -
+                          static_cast<int64_t>(session.context().rank() * batch.samples.size());
+    session.Backward(Loss(model(batch.inputs), batch));
+    Tick();
+    if (session.Step()) seen.push_back(first);
+    Tick();
+  }
+  outcome.Note(session, "seen", absl::StrJoin(seen, ","));
 }
 
 // Clears gradients itself, as every loop of LibTorch's tutorials does.
@@ -209,6 +234,7 @@ Programs PortedPrograms() {
           {"other_loss_once", &OtherLoss<true>},
           {"save_whole", &SaveWhole},
           {"sample_alone", &SampleAlone},
+          {"in_order", &InOrder},
           {"torch_load", &TorchLoad},
           {"zero_grad", &ZeroGrad},
           {"siamese", &Siamese},

@@ -372,6 +372,11 @@ TEST_F(ProgramsTest, OneRankThatUsesTheModelAloneIsToldHow) {
   }
 }
 
+TEST_F(ProgramsTest, SamplesInTheirOrder) {
+  KillTenTimes("in_order", /*saves=*/true);
+  EXPECT_EQ(Seen(0)["seen"], "0,8,16,0,8,16");
+}
+
 TEST_F(ProgramsTest, TorchClipOfGradientsThatAreSharedOut) {
   for (const char* kind : {"torch_clip", "torch_clip_value"}) {
     for (const char* stage : {"2", "3"}) {

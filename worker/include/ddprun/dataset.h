@@ -31,6 +31,9 @@ struct Dataset {
   std::function<Batch(const std::vector<int64_t>& samples, const at::Generator& generator)> load =
       {};
   std::string samples_name = "samples";  // for people: "digits"
+  // False: a Session deals out the samples of each epoch in their own order. A step takes the next
+  // ones; the first rank gets the first part of them.
+  bool shuffle = true;
 };
 
 // Rows of two tensors in memory, on the CPU: sample i is inputs[i], targets[i].

@@ -29,7 +29,8 @@ uint64_t BatchSeed(uint64_t seed, uint64_t epoch, int64_t sample) {
 }  // namespace
 
 absl::Status Session::Implementation::MakeLoader() {
-  ElasticSamplerOptions deals = {.seed = static_cast<uint64_t>(options.seed)};
+  ElasticSamplerOptions deals = {.seed = static_cast<uint64_t>(options.seed),
+                                 .shuffle = data.shuffle};
   (constant_batch > 0 ? deals.global_batch : deals.batch_per_rank) =
       static_cast<uint64_t>(constant_batch > 0 ? constant_batch : BatchPerRank());
   DDPRUN_ASSIGN_OR_RETURN(ElasticSampler sampler,

@@ -86,7 +86,8 @@ absl::Status Session::Implementation::Prepare() {
   DDPRUN_RETURN_IF_ERROR(PrepareData());
   DDPRUN_RETURN_IF_ERROR(PlanSteps());
   facts = worker::OptionFacts(options);
-  facts.push_back(absl::StrCat(data.size, " ", data.samples_name));
+  facts.push_back(
+      absl::StrCat(data.size, " ", data.samples_name, data.shuffle ? "" : ", not shuffled"));
   for (const worker::SessionPart& part : parts) {
     if (!part.name.empty()) facts.push_back(absl::StrCat("module '", part.name, "'"));
     for (std::string& fact : worker::OptimizerFacts(part.kind, part.groups)) {
