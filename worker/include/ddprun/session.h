@@ -101,7 +101,7 @@ class Session {
   SessionModelOf<Module> Add(const std::string& name, const Module& module,
                              const OptimizerKind& optimizer,
                              std::vector<ParameterGroup> groups = {}) {
-    const auto pointer = PointerTo(module);
+    const auto pointer = HeldModule(module);
     const size_t part = AddModule(name, pointer, optimizer, std::move(groups));
     return SessionModelOf<Module>(*this, pointer, part);
   }
