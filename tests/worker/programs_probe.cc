@@ -381,6 +381,51 @@ void Train(const SessionOptions& options, Outcome& outcome, const Otherwise& oth
   outcome.Note(session, "steps", session.step());
 }
 
+// The load() leaves out the first of the samples that it is asked for, as for a damaged picture.
+void DropsSamples(const SessionOptions& options, Outcome& /*outcome*/) {
+  Session session(options);
+  ddprun::Dataset points = Points();
+  points.load = [load = points.load](const auto& samples, const at::Generator& generator) {
+    Batch batch = load(samples, generator);
+    return Batch{.inputs = batch.inputs.slice(0, 1), .targets = batch.targets.slice(0, 1)};
+  };
+  auto model = session.Prepare(Line(1, 1), Sgd{}, points);
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+  }
+}
+
+// The load() sets the targets alone.
+void NoInputs(const SessionOptions& options, Outcome& /*outcome*/) {
+  Session session(options);
+  ddprun::Dataset points = Points();
+  points.load = [load = points.load](const auto& samples, const at::Generator& generator) {
+    return Batch{.targets = load(samples, generator).targets};
+  };
+  auto model = session.Prepare(Line(1, 1), Sgd{}, points);
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.targets), batch));
+    session.Step();
+  }
+}
+
+// The load() returns two views of each sample, one after the other: more rows than samples.
+void TwoViews(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  ddprun::Dataset points = Points();
+  points.load = [load = points.load](const auto& samples, const at::Generator& generator) {
+    Batch batch = load(samples, generator);
+    return Batch{.inputs = torch::cat({batch.inputs, batch.inputs}), .more = {batch.targets}};
+  };
+  auto model = session.Prepare(Line(1, 1), Sgd{}, points);
+  for (const Batch& batch : session.Batches()) {
+    session.Backward((model(batch.inputs) - torch::cat({batch.more[0], batch.more[0]})).mean());
+    session.Step();
+  }
+  outcome.Note(session, "steps", session.step());
+}
+
 bool IsRankOneAfter(Session& session, int64_t step) {
   return session.context().rank() == 1 && session.step() == step;
 }
@@ -424,6 +469,9 @@ int main(int argc, char** argv) {
       {"gan", &Gan},
       {"early_stop", &EarlyStop},
       {"all_points", &AllPoints},
+      {"drops_samples", &DropsSamples},
+      {"no_inputs", &NoInputs},
+      {"two_views", &TwoViews},
       {"figures", &Figures},
       {"folder_lost", &FolderLost},
       {"lbfgs", &Lbfgs},

@@ -319,6 +319,19 @@ TEST_F(ProgramsTest, OtherDataThanTheCheckpoints) {
   EXPECT_THAT(Output(0, 1), HasSubstr("begins at step 0 with the weights of"));
 }
 
+TEST_F(ProgramsTest, SamplesThatLoadLeavesOut) {
+  ExpectRefused("drops_samples", "load() returned inputs with 3 rows for 4 samples (");
+  // More rows than samples are a program's own affair.
+  agent_->EndGeneration("it is done");
+  agent_->BeginGeneration(1, 2);
+  what_ = "two_views";
+  EXPECT_EQ(Undisturbed({})[0].at("steps"), "16");
+}
+
+TEST_F(ProgramsTest, ABatchWithoutInputs) {
+  ExpectRefused("no_inputs", "load() returned no inputs for 4 samples (");
+}
+
 TEST_F(ProgramsTest, TwoSessionsOfOneFolder) {
   ExpectRefused("same_folder", "both keep checkpoints in", Folder(0, true));
 }
