@@ -269,6 +269,17 @@ void Lbfgs(const SessionOptions& options, Outcome& outcome) {
   outcome.Note(session, "steps", session.step());
 }
 
+// LBFGS in the loop of another optimizer.
+void LbfgsAsAnother(const SessionOptions& options, Outcome& /*outcome*/) {
+  Session session(options);
+  auto model = session.Prepare(
+      Line(1, 1), ddprun::OptimizerOf<torch::optim::LBFGS>(torch::optim::LBFGSOptions()), Points());
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+  }
+}
+
 struct LionOptions : torch::optim::OptimizerCloneableOptions<LionOptions> {
   LionOptions(double rate_in = 1e-3) : rate(rate_in) {}  // NOLINT: torch::optim::serialize's
   double rate;
@@ -475,6 +486,7 @@ int main(int argc, char** argv) {
       {"figures", &Figures},
       {"folder_lost", &FolderLost},
       {"lbfgs", &Lbfgs},
+      {"lbfgs_as_another", &LbfgsAsAnother},
       {"lion", &TrainWithLion<Lion>},
       {"forgetful", &TrainWithLion<ForgetfulLion>},
       {"same_folder", &SameFolder},

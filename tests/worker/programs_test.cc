@@ -259,6 +259,12 @@ TEST_F(ProgramsTest, AnOptimizerThatSavesNothing) {
   ExpectRefused("forgetful", "ForgetfulLion can't be saved: its save() writes nothing");
 }
 
+TEST_F(ProgramsTest, AnOptimizerThatAsksForTheLossInItsStep) {
+  ExpectRefused("lbfgs_as_another",
+                "torch::optim::LBFGS asks for the loss during its step: in place of Backward() and "
+                "Step() call session.Step([&](const Batch& batch) { return loss; })");
+}
+
 TEST_F(ProgramsTest, OptionsThatDontFitAnOptimizer) {
   ExpectRefused("lion", "shares out the state of AdamW and Sgd", {"--zero_stage", "1"});
   agent_->EndGeneration("it is done");

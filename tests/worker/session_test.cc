@@ -276,6 +276,8 @@ TEST_F(SessionTest, MistakesSayWhatIsMissingAndLeaveTheSessionAsItWas) {
       {"step_outside", "FAILED_PRECONDITION: Step() without a batch"},
       {"early_step", "FAILED_PRECONDITION: Step() before Backward()"},
       {"bypassed", "FAILED_PRECONDITION: Backward() of a loss that the session's model had no"},
+      {"ungraded",
+       "FAILED_PRECONDITION: the session's model was called without gradients: end the"},
       {"vector", "INVALID_ARGUMENT: Backward() takes a loss of one number, this one is [4, 1]"},
       {"undefined", "INVALID_ARGUMENT: Backward() takes a loss of one number, this one is undef"},
       {"detached", "INVALID_ARGUMENT: the loss depends on no parameter that is trained"},

@@ -387,8 +387,10 @@ bool Session::BeginForward(size_t part, DistributedDataParallel** ddp) {
   Implementation& self = *implementation_;
   const bool in_batch = self.place == Implementation::Place::kBatch ||
                         (self.place == Implementation::Place::kBackwardDone && self.Several());
-  if (!in_batch || !at::GradMode::is_enabled()) return false;
-  self.parts[part].forward_called = true;
+  if (!in_batch) return false;
+  const bool is_graded = at::GradMode::is_enabled();
+  (is_graded ? self.parts[part].forward_called : self.parts[part].called_ungraded) = true;
+  if (!is_graded) return false;
   *ddp = self.parts[part].ddp.get();
   return self.broken.ok();
 }
