@@ -269,6 +269,21 @@ void Lbfgs(const SessionOptions& options, Outcome& outcome) {
   outcome.Note(session, "steps", session.step());
 }
 
+// A line of `width` outputs, and a state of the program's own if it `owns` one.
+template <bool kOwns, int64_t kWidth>
+void OfWidth(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  int64_t count = 0;
+  if (kOwns) session.Add("count", count);
+  auto model = session.Prepare(Line(1, kWidth), Sgd{}, Points());
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+    ++count;
+  }
+  outcome.Note(session, "steps", session.step());
+}
+
 // LBFGS in the loop of another optimizer.
 void LbfgsAsAnother(const SessionOptions& options, Outcome& /*outcome*/) {
   Session session(options);
@@ -480,6 +495,9 @@ int main(int argc, char** argv) {
       {"gan", &Gan},
       {"early_stop", &EarlyStop},
       {"all_points", &AllPoints},
+      {"counts", &OfWidth<true, 1>},
+      {"counts_nothing", &OfWidth<false, 1>},
+      {"counts_wide", &OfWidth<true, 3>},
       {"drops_samples", &DropsSamples},
       {"no_inputs", &NoInputs},
       {"two_views", &TwoViews},

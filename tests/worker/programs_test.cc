@@ -325,6 +325,22 @@ TEST_F(ProgramsTest, OtherDataThanTheCheckpoints) {
   EXPECT_THAT(Output(0, 1), HasSubstr("begins at step 0 with the weights of"));
 }
 
+TEST_F(ProgramsTest, ACheckpointOfAnotherProgramSaysWhatDiffers) {
+  std::vector<std::string> options = Folder(0, true);
+  what_ = "counts";
+  Undisturbed(options);
+  what_ = "counts_nothing";
+  options.insert(options.end(), {"--epochs", "3"});
+  EXPECT_EQ(Undisturbed(options)[0].at("steps"), "24");
+  EXPECT_THAT(Output(0, 1), HasSubstr("the checkpoint has the state 'count', which this program "
+                                      "doesn't: training goes on without it"));
+  EXPECT_THAT(Output(0, 1), Not(HasSubstr("'buckets'")));
+  EXPECT_THAT(Output(1, 1), Not(HasSubstr("'count'"))) << "once is enough";
+  ExpectRefused("counts_wide",
+                "'model.bias' is Float [1] in the checkpoint, and Float [3] in this model",
+                options);
+}
+
 TEST_F(ProgramsTest, SamplesThatLoadLeavesOut) {
   ExpectRefused("drops_samples", "load() returned inputs with 3 rows for 4 samples (");
   // More rows than samples are a program's own affair.
