@@ -16,6 +16,7 @@
 namespace ddprun::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -339,6 +340,20 @@ TEST_F(ProgramsTest, ACheckpointOfAnotherProgramSaysWhatDiffers) {
   ExpectRefused("counts_wide",
                 "'model.bias' is Float [1] in the checkpoint, and Float [3] in this model",
                 options);
+}
+
+// What was lost with the process before isn't in the mean.
+TEST_F(ProgramsTest, AnEpochsLossSaysOfHowManySamplesItIs) {
+  std::vector<std::string> options = Folder(0, true);
+  options.insert(options.end(), {"--steps", "12"});
+  what_ = "counts";
+  Undisturbed(options);
+  EXPECT_THAT(Output(0, 1), ContainsRegex("\nepoch 1  step 8  loss [0-9.]+\n"));
+  options.back() = "24";
+  Undisturbed(options);
+  EXPECT_THAT(Output(0, 1), HasSubstr("resumed at step 12"));
+  EXPECT_THAT(Output(0, 1),
+              ContainsRegex("\nepoch 2  step 16  loss [0-9.]+ \\(32 of 64 samples\\)\n"));
 }
 
 TEST_F(ProgramsTest, SamplesThatLoadLeavesOut) {
