@@ -407,31 +407,19 @@ void Train(const SessionOptions& options, Outcome& outcome, const Otherwise& oth
   outcome.Note(session, "steps", session.step());
 }
 
-// The load() leaves out the first of the samples that it is asked for, as for a damaged picture.
+// The load() leaves out the inputs, or the first of the samples, as for a damaged picture.
+template <bool kHasInputs>
 void DropsSamples(const SessionOptions& options, Outcome& /*outcome*/) {
   Session session(options);
   ddprun::Dataset points = Points();
   points.load = [load = points.load](const auto& samples, const at::Generator& generator) {
     Batch batch = load(samples, generator);
+    if (!kHasInputs) return Batch{.targets = batch.targets};
     return Batch{.inputs = batch.inputs.slice(0, 1), .targets = batch.targets.slice(0, 1)};
   };
   auto model = session.Prepare(Line(1, 1), Sgd{}, points);
   for (const Batch& batch : session.Batches()) {
     session.Backward(Loss(model(batch.inputs), batch));
-    session.Step();
-  }
-}
-
-// The load() sets the targets alone.
-void NoInputs(const SessionOptions& options, Outcome& /*outcome*/) {
-  Session session(options);
-  ddprun::Dataset points = Points();
-  points.load = [load = points.load](const auto& samples, const at::Generator& generator) {
-    return Batch{.targets = load(samples, generator).targets};
-  };
-  auto model = session.Prepare(Line(1, 1), Sgd{}, points);
-  for (const Batch& batch : session.Batches()) {
-    session.Backward(Loss(model(batch.targets), batch));
     session.Step();
   }
 }
@@ -498,8 +486,8 @@ int main(int argc, char** argv) {
       {"counts", &OfWidth<true, 1>},
       {"counts_nothing", &OfWidth<false, 1>},
       {"counts_wide", &OfWidth<true, 3>},
-      {"drops_samples", &DropsSamples},
-      {"no_inputs", &NoInputs},
+      {"drops_samples", &DropsSamples<true>},
+      {"no_inputs", &DropsSamples<false>},
       {"two_views", &TwoViews},
       {"figures", &Figures},
       {"folder_lost", &FolderLost},

@@ -300,7 +300,7 @@ TEST_F(ProgramsTest, AStateThatIsNotTheSameOnAllRanks) {
   EXPECT_THAT(Output(0, 1), Not(HasSubstr("differs")));
   what_ = "state_of_each_rank";
   Undisturbed(Folder(0, true));
-  const std::string once = "state of the checkpoints differs between the ranks: number ";
+  const std::string once = "state of the checkpoints differs between the ranks: 'hidden.value";
   const std::string output = Output(0, 1);
   const size_t place = output.find(once);
   ASSERT_NE(place, std::string::npos) << output;

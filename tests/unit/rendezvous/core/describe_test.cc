@@ -37,7 +37,7 @@ TEST(FailureText, EndsWithTheCause) {
 // With what to do about it, which is at its end.
 TEST(FailureText, HasAWholeMessage) {
   WorkerFailure failure = {.rank = 1, .hostname = "host1", .exit_code = 1};
-  failure.message = std::string(550, 'x') + "; do that\nat train.cc:3";
+  failure.message = std::string(550, 'x') + "; do that\nat line 3";
   EXPECT_EQ(FailureText(failure),
             "worker rank 1 on host1 exited with code 1: " + std::string(550, 'x') + "; do that");
   failure.message = std::string(599, 'x') + "×y";
