@@ -223,8 +223,10 @@ void ReportEnd(const LaunchPlan& plan, const Exit& exit) {
   const bool for_good = verdict.outcome == Outcome::kFailedForGood;
   Notify(absl::StrCat("error: the job failed", for_good ? " for good: " : ": ", verdict.reason,
                       rule, for_good ? absl::StrCat("; exit status ", exit.status) : ""));
-  ReportOptions options{
-      .entry_point = plan.entry_point, .time_zone = absl::LocalTimeZone(), .stopped = exit.stopped};
+  ReportOptions options{.entry_point = plan.entry_point,
+                        .time_zone = absl::LocalTimeZone(),
+                        .stopped = exit.stopped,
+                        .runs_python = plan.runs_python};
   if (!verdict.failures.empty()) {
     options.advice = Advisor::Known().Advise(verdict.failures.front());
     // A reader at a terminal of the failed worker's machine needs no ssh to it; a file, such as a

@@ -34,7 +34,7 @@ bool IsTiedHang(const WorkerFailure& failure) {
 constexpr size_t kRuleWidth = 60;  // torchrun's
 constexpr size_t kTextWidth = 80;
 constexpr size_t kOthersShown = 10;
-constexpr size_t kLineBytesMax = 300;  // of a worker's text inside a sentence
+constexpr size_t kLineBytesMax = 600;  // of a worker's text inside a sentence
 constexpr size_t kNameWidth = 10;      // of a field
 constexpr char kTracebackHelp[] = "https://pytorch.org/docs/stable/elastic/errors.html";
 
@@ -138,11 +138,13 @@ std::string ExitCodeText(const WorkerFailure& failure) {
 
 // For a failure without an error file: the error in its stderr. Without that, torchrun's text in
 // one line, because users search for it.
-void AddPlainTraceback(const WorkerFailure& failure, std::string* report) {
+void AddPlainTraceback(const WorkerFailure& failure, const ReportOptions& options,
+                       std::string* report) {
   if (!failure.start_error.empty()) return AddField("traceback", DescribeFailure(failure), report);
   if (failure.signal == 0) {
     const std::string line = ErrorLine(failure.stderr_tail);
     if (!line.empty()) return AddTraceback(OneLine(line), report);
+    if (!options.runs_python) return AddTraceback("none: no error was reported", report);
     return AddTraceback(absl::StrCat("To enable traceback see: ", kTracebackHelp), report);
   }
   AddTraceback(absl::StrCat("Signal ", failure.signal, " (", SignalName(failure.signal),
@@ -165,7 +167,7 @@ void AddSummary(size_t index, const WorkerFailure& failure, const ReportOptions&
 void AddOther(size_t index, const WorkerFailure& failure, const ReportOptions& options,
               std::string* report) {
   AddSummary(index, failure, options, report);
-  if (failure.message.empty()) return AddPlainTraceback(failure, report);
+  if (failure.message.empty()) return AddPlainTraceback(failure, options, report);
   AddField("traceback", OneLine(failure.message), report);
 }
 
@@ -214,7 +216,7 @@ void AddCause(size_t index, const WorkerFailure& failure, const ReportOptions& o
                             : failure.hung ? absl::StrCat(failure.message, "\n", failure.traceback)
                                            : failure.traceback;
   if (words.empty()) {
-    AddPlainTraceback(failure, report);
+    AddPlainTraceback(failure, options, report);
   } else {
     AddTraceback(words, report);
   }

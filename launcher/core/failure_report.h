@@ -25,6 +25,7 @@ struct ReportOptions {
   std::vector<rendezvous::WorkerFailure> stopped;
   // For the first root cause; nullopt = its kind is unknown.
   std::optional<Advice> advice;
+  bool runs_python = true;  // LaunchPlan::runs_python
 };
 
 // The report that a user reads when a job has failed: torchrun's ChildFailedError block, with its

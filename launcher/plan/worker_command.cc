@@ -151,6 +151,22 @@ absl::Status CheckScript(const std::string& script, const Host& host) {
   return PlanError(absl::StrCat("can't read the script: ", readable.message(), cure));
 }
 
+// What to do about a program that can't be run, by the file that is there.
+std::string ProgramAdvice(const std::string& program, const Host& host) {
+  if (host.KindOf(program) != Host::PathKind::kFile) return "; give its path, or a name in PATH";
+  for (const char* source : {".c", ".cc", ".cpp", ".cxx", ".cu"}) {
+    if (absl::EndsWith(program, source)) {
+      return "; that is source code: compile it, and give the program that the compiler writes";
+    }
+  }
+  const std::string here = absl::StrCat("./", program);
+  if (!absl::StrContains(program, '/') && host.FindProgram(here).ok()) {
+    return absl::StrCat("; did you mean ", here, "?");
+  }
+  if (!absl::EndsWith(program, ".py")) return "; chmod +x makes it a program";
+  return "; chmod +x makes it a program, and without --no_python Python runs it";
+}
+
 // Whether the script's arguments ask for DeepSpeed: --deepspeed, --deepspeed_config,
 // --use_deepspeed.
 bool AsksForDeepSpeed(const std::vector<std::string>& argv) {
@@ -268,11 +284,8 @@ absl::StatusOr<WorkerCommand> MakeWorkerCommand(const LaunchArguments& arguments
   if (no_python) {
     command.kind = WorkerCommand::Kind::kProgram;
     if (absl::Status found = host.FindProgram(command.entry_point).status(); !found.ok()) {
-      const bool is_there = host.KindOf(command.entry_point) == Host::PathKind::kFile;
       return PlanError(absl::StrCat("can't run the program: ", found.message(),
-                                    is_there ? "; chmod +x makes it a program, and without "
-                                               "--no_python Python runs it"
-                                             : "; give its path, or a name in PATH"));
+                                    ProgramAdvice(command.entry_point, host)));
     }
     command.argv = arguments.command;
     return command;

@@ -16,14 +16,24 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr size_t kNamesListedMax = 3;
-constexpr size_t kMessageShownMax = 200;
+// A message of the C++ runtime ends with what to do, and is rarely longer.
+constexpr size_t kMessageShownMax = 600;
+
+// The first line, or as much of it as is shown.
+std::string FirstLine(absl::string_view text) {
+  text = text.substr(0, text.find('\n'));
+  if (text.size() <= kMessageShownMax) return std::string(text);
+  size_t end = kMessageShownMax;  // or before it, between two characters
+  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
+  return absl::StrCat(text.substr(0, end), "…");
+}
 
 // What is known about a worker's end, in one line: its message, the error in its last output, or
 // else a fact about the machine (a full file system, the out-of-memory killer). "" = nothing is
 // known.
 std::string CauseLine(const WorkerFailure& failure) {
   if (!failure.message.empty()) {
-    return Bounded(failure.message.substr(0, failure.message.find('\n')), kMessageShownMax);
+    return FirstLine(failure.message);
   }
   // A program that a signal ends prints no reason, and its earlier output (an exception that it
   // caught) may be about something else. Only abort(3) follows the text of an uncaught C++
@@ -31,10 +41,10 @@ std::string CauseLine(const WorkerFailure& failure) {
   const std::string line = ErrorLine(failure.stderr_tail);
   const bool says_why =
       failure.signal == 0 || (failure.signal == SIGABRT && absl::StartsWith(line, "what():"));
-  if (says_why && !line.empty()) return Bounded(Printable(line), kMessageShownMax);
+  if (says_why && !line.empty()) return FirstLine(Printable(line));
   for (const std::string& fact : failure.facts) {
     if (absl::StartsWith(fact, kFullDiskFact) || absl::StartsWith(fact, kOutOfMemoryFact)) {
-      return Bounded(fact.substr(fact.find(": ") + 2), kMessageShownMax);
+      return FirstLine(fact.substr(fact.find(": ") + 2));
     }
   }
   return "";
@@ -64,20 +74,18 @@ std::string ListText(const std::vector<std::string>& names) {
 
 std::string FailureText(const WorkerFailure& failure) {
   if (failure.preflight) {
-    const std::string what = failure.message.substr(0, failure.message.find('\n'));
-    return absl::StrCat("the preflight: ", Bounded(what, kMessageShownMax));
+    return absl::StrCat("the preflight: ", FirstLine(failure.message));
   }
   const std::string who = absl::StrCat("worker rank ", failure.rank, " on ", failure.hostname);
   if (!failure.start_error.empty()) {
     return absl::StrCat(who, " couldn't be started: ", failure.start_error);
   }
   if (failure.hung) {
-    const std::string how = failure.message.substr(0, failure.message.find('\n'));
+    const std::string how = FirstLine(failure.message);
     if (absl::StrContains(failure.message, kTiedEvidence)) {
-      return absl::StrCat("the job hung, and which worker held it up isn't known: ",
-                          Bounded(how, kMessageShownMax));
+      return absl::StrCat("the job hung, and which worker held it up isn't known: ", how);
     }
-    return absl::StrCat(who, " hung: ", Bounded(how, kMessageShownMax));
+    return absl::StrCat(who, " hung: ", how);
   }
   const std::string how = failure.signal != 0
                               ? absl::StrCat(" was killed by ", SignalName(failure.signal))

@@ -92,6 +92,7 @@ class CppUsers(unittest.TestCase):
                 text = self.installed.refuse_to_compile(program.path)
                 for words in program.expected[1:]:
                     self.assertRegex(text, words)
+                self.assertEqual(1, text.count("error: "), text)
 
     def test_programs_are_those_of_users(self):
         for program in self.programs:

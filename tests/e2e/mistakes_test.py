@@ -55,6 +55,7 @@ class Mistakes(BedTestCase):
         self.bed.write("open.token", "secret\n", 0o644)
         self.bed.write("run.sh", "#!/bin/bash\necho ran\n", 0o755)
         self.bed.write("strict.sh", "#!/bin/sh -e\necho ran\n", 0o755)
+        self.bed.write("main.cc", "int main() { return 0; }\n")
         os.mkdir(self.bed.path("folder"))
         shutil.copy("/bin/true", self.bed.path("program"))
         self.waiters = 0

@@ -260,6 +260,32 @@ void Lbfgs(const SessionOptions& options, Outcome& outcome) {
   outcome.Note(session, "steps", session.step());
 }
 
+// A line of `width` outputs, and a state of the program's own if it `owns` one.
+template <bool kOwns, int64_t kWidth>
+void OfWidth(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  int64_t count = 0;
+  if (kOwns) session.Add("count", count);
+  auto model = session.Prepare(Line(1, kWidth), Sgd{}, Points());
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+    ++count;
+  }
+  outcome.Note(session, "steps", session.step());
+}
+
+// LBFGS in the loop of another optimizer.
+void LbfgsAsAnother(const SessionOptions& options, Outcome& /*outcome*/) {
+  Session session(options);
+  auto model = session.Prepare(
+      Line(1, 1), ddprun::OptimizerOf<torch::optim::LBFGS>(torch::optim::LBFGSOptions()), Points());
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+  }
+}
+
 struct LionOptions : torch::optim::OptimizerCloneableOptions<LionOptions> {
   LionOptions(double rate_in = 1e-3) : rate(rate_in) {}  // NOLINT: torch::optim::serialize's
   double rate;
@@ -372,6 +398,39 @@ void Train(const SessionOptions& options, Outcome& outcome, const Otherwise& oth
   outcome.Note(session, "steps", session.step());
 }
 
+// The load() leaves out the inputs, or the first of the samples, as for a damaged picture.
+template <bool kHasInputs>
+void DropsSamples(const SessionOptions& options, Outcome& /*outcome*/) {
+  Session session(options);
+  ddprun::Dataset points = Points();
+  points.load = [load = points.load](const auto& samples, const at::Generator& generator) {
+    Batch batch = load(samples, generator);
+    if (!kHasInputs) return Batch{.targets = batch.targets};
+    return Batch{.inputs = batch.inputs.slice(0, 1), .targets = batch.targets.slice(0, 1)};
+  };
+  auto model = session.Prepare(Line(1, 1), Sgd{}, points);
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+  }
+}
+
+// The load() returns two views of each sample, one after the other: more rows than samples.
+void TwoViews(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  ddprun::Dataset points = Points();
+  points.load = [load = points.load](const auto& samples, const at::Generator& generator) {
+    Batch batch = load(samples, generator);
+    return Batch{.inputs = torch::cat({batch.inputs, batch.inputs}), .more = {batch.targets}};
+  };
+  auto model = session.Prepare(Line(1, 1), Sgd{}, points);
+  for (const Batch& batch : session.Batches()) {
+    session.Backward((model(batch.inputs) - torch::cat({batch.more[0], batch.more[0]})).mean());
+    session.Step();
+  }
+  outcome.Note(session, "steps", session.step());
+}
+
 bool IsRankOneAfter(Session& session, int64_t step) {
   return session.context().rank() == 1 && session.step() == step;
 }
@@ -425,6 +484,13 @@ int main(int argc, char** argv) {
                                         {"state_of_each_rank", &StateOfEachRank},
                                         {"state_of_all_ranks", &StateOfAllRanks},
                                         {"fewer_points", &FewerPoints},
+                                        {"counts", &OfWidth<true, 1>},
+                                        {"counts_nothing", &OfWidth<false, 1>},
+                                        {"counts_wide", &OfWidth<true, 3>},
+                                        {"drops_samples", &DropsSamples<true>},
+                                        {"no_inputs", &DropsSamples<false>},
+                                        {"two_views", &TwoViews},
+                                        {"lbfgs_as_another", &LbfgsAsAnother},
                                         {"nested", &Nested}};
   programs.merge(ddprun::testing::PortedPrograms());
   const auto program = programs.find(arguments.argc() > 2 ? arguments.argv()[1] : "");

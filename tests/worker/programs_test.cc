@@ -17,6 +17,7 @@
 namespace ddprun::testing {
 namespace {
 
+using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
 
@@ -265,6 +266,12 @@ TEST_F(ProgramsTest, AnOptimizerThatSavesNothing) {
   ExpectRefused("forgetful", "ForgetfulLion can't be saved: its save() writes nothing");
 }
 
+TEST_F(ProgramsTest, AnOptimizerThatAsksForTheLossInItsStep) {
+  ExpectRefused("lbfgs_as_another",
+                "torch::optim::LBFGS asks for the loss during its step: in place of Backward() and "
+                "Step() call session.Step([&](const Batch& batch) { return loss; })");
+}
+
 TEST_F(ProgramsTest, OptionsThatDontFitAnOptimizer) {
   ExpectRefused("lion", "shares out the state of AdamW and Sgd", {"--zero_stage", "1"});
   AgainInANewGeneration();
@@ -298,7 +305,7 @@ TEST_F(ProgramsTest, AStateThatIsNotTheSameOnAllRanks) {
   EXPECT_THAT(Output(0, 1), Not(HasSubstr("differs")));
   what_ = "state_of_each_rank";
   Undisturbed(Folder(0, true));
-  const std::string once = "state of the checkpoints differs between the ranks: number ";
+  const std::string once = "state of the checkpoints differs between the ranks: 'hidden.value";
   const std::string output = Output(0, 1);
   const size_t place = output.find(once);
   ASSERT_NE(place, std::string::npos) << output;
@@ -420,6 +427,49 @@ TEST_F(ProgramsTest, TwoPassesThroughBatchNormOfOneWorker) {
 }
 
 TEST_F(ProgramsTest, Dcgan) { KillTenTimes("dcgan", /*saves=*/false); }
+
+TEST_F(ProgramsTest, ACheckpointOfAnotherProgramSaysWhatDiffers) {
+  std::vector<std::string> options = Folder(0, true);
+  what_ = "counts";
+  Undisturbed(options);
+  what_ = "counts_nothing";
+  options.insert(options.end(), {"--epochs", "3"});
+  EXPECT_EQ(Undisturbed(options)[0].at("steps"), "24");
+  EXPECT_THAT(Output(0, 1), HasSubstr("the checkpoint has the state 'count', which this program "
+                                      "doesn't: training goes on without it"));
+  EXPECT_THAT(Output(0, 1), Not(HasSubstr("'buckets'")));
+  EXPECT_THAT(Output(1, 1), Not(HasSubstr("'count'"))) << "once is enough";
+  ExpectRefused("counts_wide",
+                "'model.bias' is Float [1] in the checkpoint, and Float [3] in this model",
+                options);
+}
+
+// What was lost with the process before isn't in the mean.
+TEST_F(ProgramsTest, AnEpochsLossSaysOfHowManySamplesItIs) {
+  std::vector<std::string> options = Folder(0, true);
+  options.insert(options.end(), {"--steps", "12"});
+  what_ = "counts";
+  Undisturbed(options);
+  EXPECT_THAT(Output(0, 1), ContainsRegex("\nepoch 1  step 8  loss [0-9.]+\n"));
+  options.back() = "24";
+  Undisturbed(options);
+  EXPECT_THAT(Output(0, 1), HasSubstr("resumed at step 12"));
+  EXPECT_THAT(Output(0, 1),
+              ContainsRegex("\nepoch 2  step 16  loss [0-9.]+ \\(32 of 64 samples\\)\n"));
+}
+
+TEST_F(ProgramsTest, SamplesThatLoadLeavesOut) {
+  ExpectRefused("drops_samples", "load() returned inputs with 3 rows for 4 samples (");
+  // More rows than samples are a program's own affair.
+  agent_->EndGeneration("it is done");
+  agent_->BeginGeneration(1, 2);
+  what_ = "two_views";
+  EXPECT_EQ(Undisturbed({})[0].at("steps"), "16");
+}
+
+TEST_F(ProgramsTest, ABatchWithoutInputs) {
+  ExpectRefused("no_inputs", "load() returned no inputs for 4 samples (");
+}
 
 TEST_F(ProgramsTest, TwoSessionsOfOneFolder) {
   ExpectRefused("same_folder", "both keep checkpoints in", Folder(0, true));

@@ -444,6 +444,10 @@ void Misuse(Session& session, std::ofstream& out) {
   auto batch = session.Batches().begin();
   wrong("early_step", [&] { session.Step(); });
   wrong("bypassed", [&] { session.Backward(Loss(line->forward(batch->inputs), *batch)); });
+  wrong("ungraded", [&] {
+    const torch::NoGradGuard no_grad;
+    session.Backward(Loss(line(batch->inputs), *batch));
+  });
   const torch::Tensor y = line(batch->inputs);
   wrong("vector", [&] { session.Backward((y - batch->targets).square()); });
   wrong("undefined", [&] { session.Backward({}); });

@@ -69,7 +69,7 @@ TEST_F(SessionTest, ParameterGroupsKeepTheirShareOfTheRate) {
 // Each of these mistakes trained something else on each rank, or hung at the end.
 TEST_F(SessionTest, RanksThatTrainSomethingElseAreNamedAtTheStart) {
   const std::pair<const char*, const char*> mistakes[] = {
-      {"--data=65", "'64 samples' on rank 0 and '65 samples' on rank 1"},
+      {"--data=65", "between the ranks: '64 samples' on rank 0 and '65 samples' on rank 1"},
       {"--batch_size=5", "'--batch_size 4' on rank 0 and '--batch_size 5' on rank 1"},
       {"--seed=2", "'--seed 1' on rank 0 and '--seed 2' on rank 1"},
       {"--epochs=3", "'--epochs 2' on rank 0 and '--epochs 3' on rank 1"},
@@ -81,7 +81,7 @@ TEST_F(SessionTest, RanksThatTrainSomethingElseAreNamedAtTheStart) {
       EXPECT_EQ(exits_, std::vector<int>({1, 1})) << mistake << Output(0) << Output(1);
       for (const uint32_t rank : {0, 1}) {
         EXPECT_THAT(Message(rank), StartsWith("INVALID_ARGUMENT: the training differs between the "
-                                              "ranks: number "));
+                                              "ranks: '"));
         EXPECT_THAT(Message(rank), HasSubstr(words));
         EXPECT_THAT(Message(rank), HasSubstr("all of the data"));
       }
@@ -102,7 +102,7 @@ TEST_F(SessionTest, SamplesThatSeemToDifferAreNamedAndTrainedOn) {
   for (const char* survives : {"--in_process_restart", "--no_in_process_restart"}) {
     Run("train", {survives}, 2, "--data=shifted");
     EXPECT_EQ(exits_, std::vector<int>({0, 0})) << Output(0) << Output(1);
-    EXPECT_THAT(Output(0), HasSubstr("what is learned from differs between the ranks: number 0 is "
+    EXPECT_THAT(Output(0), HasSubstr("what is learned from differs between the ranks: "
                                      "'sample 0: inputs Float [1, 1] "));
     EXPECT_THAT(Output(0), HasSubstr("every rank needs all of them"));
     EXPECT_THAT(Output(1), Not(HasSubstr("differs")));
@@ -276,6 +276,8 @@ TEST_F(SessionTest, MistakesSayWhatIsMissingAndLeaveTheSessionAsItWas) {
       {"step_outside", "FAILED_PRECONDITION: Step() without a batch"},
       {"early_step", "FAILED_PRECONDITION: Step() before Backward()"},
       {"bypassed", "FAILED_PRECONDITION: Backward() of a loss that the session's model had no"},
+      {"ungraded",
+       "FAILED_PRECONDITION: the session's model was called without gradients: end the"},
       {"vector", "INVALID_ARGUMENT: Backward() takes a loss of one number, this one is [4, 1]"},
       {"undefined", "INVALID_ARGUMENT: Backward() takes a loss of one number, this one is undef"},
       {"detached", "INVALID_ARGUMENT: the loss depends on no parameter that is trained"},

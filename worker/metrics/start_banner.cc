@@ -32,7 +32,8 @@ std::string BatchText(const RunFacts& facts) {
   const int64_t of_options =
       GlobalBatch(facts.batch_size, facts.gradient_accumulation_steps, facts.processes);
   if (batch != of_options) {
-    return absl::StrCat(Grouped(batch), " (as before, on ", facts.processes, " processes, at most ",
+    return absl::StrCat(Grouped(batch), " (as before, on ", facts.processes,
+                        facts.processes == 1 ? " process" : " processes", ", at most ",
                         facts.batch_size, " in a pass)");
   }
   return absl::StrCat(Grouped(batch), " (", facts.batch_size, " a process × ", facts.processes,

@@ -11,6 +11,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/nearest.h"
 #include "base/status_macros.h"
@@ -39,6 +40,15 @@ absl::Status Wrong(absl::string_view where, const std::string& value, absl::stri
 std::string WithUnderscores(std::string name) {
   std::replace(name.begin(), name.end(), '-', '_');
   return name;
+}
+
+// "lr" of "learning_rate".
+std::string Initials(const std::string& name) {
+  std::string initials;
+  for (const absl::string_view word : absl::StrSplit(name, '_', absl::SkipEmpty())) {
+    initials += word[0];
+  }
+  return initials;
 }
 
 absl::StatusOr<std::string> Contents(const std::string& path) {
@@ -138,7 +148,10 @@ const OptionTable::Row* OptionTable::Find(absl::string_view name) const {
 std::string OptionTable::Advice(const std::string& name, absl::string_view prefix) const {
   std::vector<std::string> names;
   for (const Row& row : rows_) names.push_back(row.name);
-  const std::string nearest = NearestWord(name, names);
+  std::string nearest = NearestWord(name, names);
+  for (const std::string& full : names) {
+    if (nearest.empty() && Initials(full) == name) nearest = full;
+  }
   return nearest.empty() ? "; --help lists them"
                          : absl::StrCat("; did you mean ", prefix, nearest, "?");
 }

@@ -83,8 +83,8 @@ void AddWorkers(TrainingOptions* options, const UsedOptions& used, OptionTable* 
   table->Switch("in_process_restart", &options->in_process_restart,
                 "Workers go on in their process when another one fails, or nodes come and go; new "
                 "ones get the state from them. By default so on CPUs; with a zero_stage only where "
-                "checkpoints are kept, from which they go on. --no_in_process_restart: all are "
-                "started anew, and resume from a checkpoint.");
+                "checkpoints are kept, from which they go on. --no_in_process_restart: if ddprun's "
+                "--max_restarts allows it, all are started anew, and resume from a checkpoint.");
   table->Choice("healing", {"auto", "beside", "before"}, &options->healing,
                 "With in_process_restart: how a new worker gets the state from the others. All "
                 "wait before their next step, which comes to the same bits as without a fault; or "

@@ -11,11 +11,11 @@
 
 namespace ddprun {
 
-// The samples of one backward pass.
+// The samples of one backward pass: n of them, in the order in which load() was asked for them.
 struct Batch {
-  torch::Tensor inputs = {};   // [n, …]
-  torch::Tensor targets = {};  // [n, …]; undefined if there are none
-  // More tensors of a sample: lengths, masks; on the same device.
+  torch::Tensor inputs = {};  // [n, …], or a multiple of n rows, as with several views of a sample
+  torch::Tensor targets = {};  // the same; undefined if there are none
+  // More tensors, of any shape: lengths, masks; on the same device.
   std::vector<torch::Tensor> more = {};
   // The samples' numbers in the dataset, filled in by the Session; also those of samples that don't
   // count, on a rank for which none was left.
@@ -27,7 +27,8 @@ struct Dataset {
   int64_t size = 0;  // number of samples
   // The samples with these numbers, below size, on the CPU. Everything random comes from
   // `generator`, so that a resumed run sees what an uninterrupted one would have seen.
-  // Threads: any, several at once. An exception ends the training.
+  // All of them: which samples are fit to learn from is decided before. Threads: any, several at
+  // once. An exception ends the training, and so does a batch of other rows (INVALID_ARGUMENT).
   std::function<Batch(const std::vector<int64_t>& samples, const at::Generator& generator)> load =
       {};
   std::string samples_name = "samples";  // for people: "digits"

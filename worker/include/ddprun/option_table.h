@@ -51,6 +51,7 @@ class OptionTable {
               const std::string& help);
   void Integer(const std::string& name, OptionRange<int64_t> range, int64_t* target,
                const std::string& help);
+  // A number with a fraction: table.Real("dropout", {0, 1}, &dropout, "Share that is left out.").
   void Real(const std::string& name, OptionRange<double> range, double* target,
             const std::string& help);
   void Switch(const std::string& name, bool* target, const std::string& help);

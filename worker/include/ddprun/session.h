@@ -57,8 +57,8 @@ class ExponentialMovingAverage;
 // comes again and a Step() that returns false; it Add()s what it keeps between steps. An error of a
 // collective of its own (SumOverRanks outside of an evaluation; WholeParameters) ends the process.
 //
-// With the same number of workers, faults and resumes don't change a bit of the result; for this,
-// each step sets torch's random generators. docs/CPP.md, "The same bits", has the exceptions.
+// With the same number of workers, faults and resumes don't change a bit of the result (exceptions:
+// docs/CPP.md, "The same bits"): each step sets torch's generators from seed, step and rank.
 //
 // Errors: all methods throw StatusError. FAILED_PRECONDITION — called out of order; the text says
 // what is missing. DATA_LOSS — checkpoints are damaged (see Prepare), or, from the loop, a share of
@@ -76,7 +76,8 @@ class Session {
   Session& operator=(const Session&) = delete;
 
   // Makes everything that training needs, and goes on from the newest checkpoint, if there is one.
-  // Parameters in none of `groups` are trained as the options say. Once in a session.
+  // Parameters in none of `groups` are trained as the options say. Once in a session. Optimizers
+  // beside AdamW() and Sgd(): OptimizerOf in ddprun/any_optimizer.h.
   // Errors: INVALID_ARGUMENT — no samples; options that don't fit together or to the model.
   // FAILED_PRECONDITION — a checkpoint of another model or optimizer. DATA_LOSS — no checkpoint is
   // whole: the text names the newest, and what to delete to begin anew. NOT_FOUND — --resume_from.
@@ -97,7 +98,7 @@ class Session {
   SessionModelOf<Module> Add(const std::string& name, const Module& module,
                              const OptimizerKind& optimizer,
                              std::vector<ParameterGroup> groups = {}) {
-    const auto pointer = PointerTo(module);
+    const auto pointer = HeldModule(module);
     const size_t part = AddModule(name, pointer, optimizer, std::move(groups));
     return SessionModelOf<Module>(*this, pointer, part);
   }
@@ -164,7 +165,7 @@ class Session {
   // Optimizer steps and epochs done, those of earlier starts included.
   int64_t step() const;
   int64_t epoch() const;
-  bool stopped() const;  // the loop ended because the launcher asked all ranks to stop
+  bool stopped() const;  // the launcher asked all ranks to stop; false after StopTraining()
   // After Prepare. Only Step() may step it: a step of the program's own is FAILED_PRECONDITION.
   torch::optim::Optimizer& optimizer();
   ExponentialMovingAverage* average();  // after Prepare; null without --ema_decay

@@ -5,6 +5,7 @@
 
 #include <cstddef>
 #include <memory>
+#include <type_traits>
 #include <utility>
 
 namespace ddprun {
@@ -42,9 +43,28 @@ template <typename Impl>
 std::shared_ptr<Impl> PointerTo(const std::shared_ptr<Impl>& module) {
   return module;
 }
+
+// The pointer to a module as Session::Add takes it. Any other argument is one compiler error; the
+// result's type then is such that the program's calls of the model aren't errors, too.
+template <typename Module>
+auto HeldModule(const Module& module) {
+  if constexpr (requires { PointerTo(module); }) {
+    return PointerTo(module);
+  } else {
+    static_assert(!std::is_same_v<Module, Module>,
+                  "a Session takes a model by its pointer: give auto net = std::make_shared<Net>() "
+                  "instead of Net net; or name the struct NetImpl, write TORCH_MODULE(Net) after "
+                  "it, and give Net net");
+    if constexpr (requires { *module; }) {
+      return std::shared_ptr<std::remove_cvref_t<decltype(*module)>>();
+    } else {
+      return std::shared_ptr<Module>();
+    }
+  }
+}
 template <typename Module>
 using SessionModelOf =
-    SessionModel<typename decltype(PointerTo(std::declval<const Module&>()))::element_type>;
+    SessionModel<typename decltype(HeldModule(std::declval<const Module&>()))::element_type>;
 
 }  // namespace ddprun
 

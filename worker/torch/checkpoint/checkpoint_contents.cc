@@ -10,10 +10,12 @@
 #include <cstdint>
 #include <cstring>
 #include <mutex>
+#include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/status_macros.h"
@@ -28,7 +30,6 @@
 namespace ddprun::worker {
 namespace {
 
-constexpr const char* kExtra = "extra.";
 constexpr const char* kProgress = "progress";
 
 constexpr std::array<std::pair<torch::ScalarType, const char*>, 16> kTypes = {
@@ -55,6 +56,12 @@ absl::Status Misfit(absl::string_view what) {
                    "; use the model it was written with, or another checkpoint directory"));
 }
 
+// "Float [32, 16]".
+std::string FormText(const torch::Tensor& tensor) {
+  return absl::StrCat(torch::toString(tensor.scalar_type()), " [",
+                      absl::StrJoin(tensor.sizes(), ", "), "]");
+}
+
 absl::Status CheckModule(const CheckpointTensors& wanted, const CheckpointTensors& stored) {
   size_t stored_of_model = 0;
   for (const auto& [name, tensor] : stored) {
@@ -66,7 +73,8 @@ absl::Status CheckModule(const CheckpointTensors& wanted, const CheckpointTensor
     const auto found = stored.find(name);
     if (found == stored.end()) return Misfit(absl::StrCat("that one has no '", name, "'"));
     if (found->second.sizes() != tensor.sizes() || found->second.dtype() != tensor.dtype()) {
-      return Misfit(absl::StrCat("'", name, "' has another shape or type"));
+      return Misfit(absl::StrCat("'", name, "' is ", FormText(found->second),
+                                 " in the checkpoint, and ", FormText(tensor), " in this model"));
     }
   }
   return absl::OkStatus();
@@ -134,7 +142,7 @@ CheckpointTensors WithFirstNames(const CheckpointTensors& stored, const torch::n
   return renamed;
 }
 
-std::string ExtraPrefix(const std::string& state) { return absl::StrCat(kExtra, state, "."); }
+std::string ExtraPrefix(const std::string& state) { return absl::StrCat(kExtraPrefix, state, "."); }
 
 void AddTensors(const std::string& prefix, const CheckpointTensors& more,
                 CheckpointTensors& tensors) {

@@ -24,11 +24,12 @@ namespace ddprun::worker {
 // extras that differ between ranks.
 using CheckpointTensors = std::map<std::string, torch::Tensor>;
 
-// The prefixes of names: of the module's tensors, of the averages, of an optimizer's state, of an
-// extra's.
+// The prefixes of names: of the module's tensors, of the averages, of an optimizer's state, of all
+// extras; and of one extra.
 inline constexpr const char* kModelPrefix = "model.";
 inline constexpr const char* kAveragePrefix = "ema.";
 inline constexpr const char* kOptimizerPrefix = "optimizer.";
+inline constexpr const char* kExtraPrefix = "extra.";
 std::string ExtraPrefix(const std::string& state);
 
 // The module's parameters and buffers, by "<prefix><name>"; a tensor with several names by the

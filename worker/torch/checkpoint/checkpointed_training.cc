@@ -4,6 +4,7 @@
 #include <bit>
 #include <cstring>
 #include <set>
+#include <string>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -217,6 +218,7 @@ absl::StatusOr<TrainingProgress> CheckpointedTraining::Apply(
     DDPRUN_RETURN_IF_ERROR(ApplyAverages(tensors, context_.is_main(), *average_));
   }
   for (const Extra& extra : extras_) DDPRUN_RETURN_IF_ERROR(ApplyExtra(extra, tensors));
+  if (context_.is_main()) WarnOfUnusedExtras(tensors);
   DDPRUN_RETURN_IF_ERROR(
       RestoreGenerators(tensors, context_.device(), progress.step, context_.rank()));
   return progress;
@@ -234,6 +236,21 @@ absl::Status CheckpointedTraining::ApplyExtra(const Extra& extra,
   }
   for (auto& [name, tensor] : state) tensor = tensor.clone();  // the extra may keep them
   return extra.state.RestoreState(state);
+}
+
+void CheckpointedTraining::WarnOfUnusedExtras(const CheckpointTensors& tensors) const {
+  std::set<std::string> unused;
+  for (const auto& [name, tensor] : TensorsWithPrefix(tensors, kExtraPrefix)) {
+    unused.insert(name.substr(0, name.find('.')));
+  }
+  for (const Extra& extra : extras_) unused.erase(extra.name);
+  // DistributedDataParallel's, which another --zero_stage has no use for.
+  std::erase_if(unused, [](const std::string& name) { return absl::StartsWith(name, "buckets"); });
+  for (const std::string& name : unused) {
+    Log(LogLevel::kWarning, absl::StrCat("the checkpoint has the state '", name,
+                                         "', which this program doesn't: training goes on without "
+                                         "it"));
+  }
 }
 
 }  // namespace ddprun::worker

@@ -72,6 +72,8 @@ class CheckpointedTraining {
   // The parameters that are shared out, which rank 0 writes; a collective.
   absl::StatusOr<CheckpointTensors> SharedOutParameters() const;
   absl::Status ApplyExtra(const Extra& extra, const CheckpointTensors& tensors) const;
+  // Warns of states that were saved, and which the program hasn't added.
+  void WarnOfUnusedExtras(const CheckpointTensors& tensors) const;
 
   Context& context_;
   std::shared_ptr<torch::nn::Module> module_;

@@ -18,7 +18,7 @@ void EpochLoss::Add(uint64_t epoch, int64_t step, const torch::Tensor& loss, int
   samples_ += samples;
 }
 
-absl::StatusOr<std::optional<double>> EpochLoss::Mean(Context& context) const {
+absl::StatusOr<std::optional<EpochLoss::Result>> EpochLoss::Mean(Context& context) const {
   torch::Tensor sums = torch::zeros({2}, torch::kDouble);
   if (sum_.defined()) sums[0] = sum_.cpu();
   sums[1] = samples_;
@@ -26,7 +26,7 @@ absl::StatusOr<std::optional<double>> EpochLoss::Mean(Context& context) const {
   DDPRUN_RETURN_IF_ERROR(context.AllReduceSum(sums));
   const double samples = sums[1].item<double>();
   if (samples == 0) return std::nullopt;
-  return sums[0].item<double>() / samples;
+  return Result{.loss = sums[0].item<double>() / samples, .samples = static_cast<int64_t>(samples)};
 }
 
 }  // namespace ddprun::worker

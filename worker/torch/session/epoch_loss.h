@@ -15,13 +15,18 @@ namespace ddprun::worker {
 // and those from before a resume. Threads: one.
 class EpochLoss {
  public:
+  struct Result {
+    double loss = 0;
+    int64_t samples = 0;  // of the mean
+  };
+
   // Call it after each step. Params: loss: mean over this rank's `samples` samples of the step, on
   // any device; undefined = none. Begins anew at a step of another epoch, and at one that is done
   // again because training went back.
   void Add(uint64_t epoch, int64_t step, const torch::Tensor& loss, int64_t samples);
 
   // A collective. Returns nullopt if no rank has a loss. Errors: UNAVAILABLE — a peer is gone.
-  absl::StatusOr<std::optional<double>> Mean(Context& context) const;
+  absl::StatusOr<std::optional<Result>> Mean(Context& context) const;
 
  private:
   std::optional<uint64_t> epoch_;

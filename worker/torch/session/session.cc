@@ -185,12 +185,17 @@ void Session::Implementation::SeedGenerators(bool of_evaluation) const {
 }
 
 absl::Status Session::Implementation::EndEpoch() {
-  DDPRUN_ASSIGN_OR_RETURN(const std::optional<double> mean, epoch_loss.Mean(*context));
+  DDPRUN_ASSIGN_OR_RETURN(const std::optional<worker::EpochLoss::Result> mean,
+                          epoch_loss.Mean(*context));
   DDPRUN_ASSIGN_OR_RETURN(const std::string figure, Evaluate());
   if (!Speaks()) return absl::OkStatus();
-  worker::Print(absl::StrCat("epoch ", progress.epoch, "  step ", progress.step,
-                             // Unknown if the job was resumed at the epoch's end.
-                             mean.has_value() ? absl::StrFormat("  loss %.4f", *mean) : "",
+  // Unknown if the job was resumed at the epoch's end.
+  std::string loss_text = mean.has_value() ? absl::StrFormat("  loss %.4f", mean->loss) : "";
+  const int64_t samples = progress.epoch_samples > 0 ? progress.epoch_samples : data.size;
+  if (mean.has_value() && mean->samples < samples) {
+    absl::StrAppend(&loss_text, " (", mean->samples, " of ", samples, " samples)");
+  }
+  worker::Print(absl::StrCat("epoch ", progress.epoch, "  step ", progress.step, loss_text,
                              figure.empty() ? "" : absl::StrCat("  ", figure)));
   return absl::OkStatus();
 }
@@ -388,8 +393,10 @@ bool Session::BeginForward(size_t part, DistributedDataParallel** ddp) {
   Implementation& self = *implementation_;
   const bool in_batch = self.place == Implementation::Place::kBatch ||
                         (self.place == Implementation::Place::kBackwardDone && self.Several());
-  if (!in_batch || !at::GradMode::is_enabled()) return false;
-  self.parts[part].forward_called = true;
+  if (!in_batch) return false;
+  const bool is_graded = at::GradMode::is_enabled();
+  (is_graded ? self.parts[part].forward_called : self.parts[part].called_ungraded) = true;
+  if (!is_graded) return false;
   *ddp = self.parts[part].ddp.get();
   return self.broken.ok();
 }

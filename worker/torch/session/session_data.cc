@@ -5,12 +5,16 @@
 
 #include <algorithm>
 #include <iterator>
+#include <string>
 #include <utility>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "base/clock.h"
 #include "base/rng.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/session/session_implementation.h"
 
@@ -24,6 +28,36 @@ namespace {
 uint64_t BatchSeed(uint64_t seed, uint64_t epoch, int64_t sample) {
   const uint64_t of_epoch = Rng(Rng(seed).Next() ^ epoch).Next();
   return Rng(of_epoch ^ static_cast<uint64_t>(sample)).Next();
+}
+
+constexpr size_t kSamplesShown = 4;
+
+// Refuses a batch in which samples are missing: a load() that leaves out a damaged picture would
+// make the epoch smaller, and no part of the training would notice. A multiple of the rows is a
+// program's own affair, as of two views of each picture, or targets by words.
+absl::Status CheckRows(const Batch& batch, const std::vector<int64_t>& samples) {
+  const auto count = static_cast<int64_t>(samples.size());
+  const size_t shown = std::min(samples.size(), kSamplesShown);
+  const std::string asked =
+      absl::StrCat(" for ", CountText(samples.size(), "sample"), " (",
+                   absl::StrJoin(samples.begin(), samples.begin() + shown, ", "),
+                   shown < samples.size() ? ", …" : "", "): ");
+  if (!batch.inputs.defined()) {
+    return absl::InvalidArgumentError(
+        absl::StrCat("the dataset's load() returned no inputs", asked, "set Batch::inputs"));
+  }
+  for (const auto& [name, tensor] :
+       {std::pair("inputs", &batch.inputs), {"targets", &batch.targets}}) {
+    if (!tensor->defined()) continue;
+    const int64_t rows = tensor->dim() == 0 ? 0 : tensor->size(0);
+    if (rows > 0 && rows % count == 0) continue;
+    return absl::InvalidArgumentError(absl::StrCat(
+        "the dataset's load() returned ", name, " with ", CountText(rows, "row"), asked,
+        "each sample is learned from once an epoch, so return a row for each, in this order; leave "
+        "damaged samples out of the dataset before Prepare(), and put tensors without a row for "
+        "each sample into Batch::more"));
+  }
+  return absl::OkStatus();
 }
 
 }  // namespace
@@ -99,6 +133,7 @@ Session::Implementation::Pass Session::Implementation::LoadPass(const StepShare&
   const double part =
       count == 0 ? 0 : static_cast<double>(count) / static_cast<double>(share.indices.size());
   Batch batch = data.load(samples, at::make_generator<at::CPUGeneratorImpl>(seed));
+  OrThrow(CheckRows(batch, samples));
   batch.samples = std::move(samples);
   return {.batch = std::move(batch), .weight = share.weight * part, .share = part};
 }

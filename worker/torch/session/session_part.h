@@ -35,8 +35,9 @@ struct SessionPart {
 
   // The state of the current batch.
   bool forward_called = false;
-  bool has_gradients = false;  // of this pass or earlier ones, which no step has used
-  bool backward_done = false;  // since this module's last step
+  bool called_ungraded = false;  // a forward pass without gradients, as under a NoGradGuard
+  bool has_gradients = false;    // of this pass or earlier ones, which no step has used
+  bool backward_done = false;    // since this module's last step
   std::unique_ptr<DistributedDataParallel::NoSync> no_sync;  // not of the step's last pass
 };
 

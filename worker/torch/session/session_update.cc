@@ -12,7 +12,9 @@
 #include <cmath>
 #include <string>
 #include <utility>
+#include <variant>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
@@ -23,6 +25,25 @@
 #include "worker/torch/session/session_implementation.h"
 
 namespace ddprun {
+namespace {
+
+// A step of the optimizer with gradients that are there already. An optimizer such as LBFGS can't
+// take one: LibTorch's say that they want a closure, and other classes call an empty function.
+absl::StatusOr<bool> StepWithoutLoss(GradScaler& scaler, const worker::SessionPart& part) {
+  absl::StatusOr<bool> taken = scaler.Step(*part.optimizer);
+  const auto* any = std::get_if<AnyOptimizer>(&part.kind);
+  if (taken.ok() || any == nullptr) return taken;
+  const bool wants_loss = absl::StrContains(taken.status().message(), "closure") ||
+                          absl::StrContains(taken.status().message(), "bad_function_call");
+  if (!wants_loss) return taken;
+  return worker::Misuse(absl::StrCat(
+      any->name,
+      " asks for the loss during its step: in place of Backward() and Step() call "
+      "session.Step([&](const Batch& batch) { return loss; }) with the loss of `batch`"));
+}
+
+}  // namespace
+
 void Session::Implementation::TakeBatch() {
   pass = std::move(passes.back());
   passes.pop_back();
@@ -35,7 +56,7 @@ void Session::Implementation::TakeBatch() {
 
 void Session::Implementation::OpenPass(bool is_last) {
   for (worker::SessionPart& part : parts) {
-    part.forward_called = false;
+    part.forward_called = part.called_ungraded = false;
     part.no_sync.reset();
     if (is_last || part.ddp == nullptr) continue;
     part.no_sync = std::make_unique<DistributedDataParallel::NoSync>(*part.ddp);
@@ -51,8 +72,10 @@ absl::Status Session::Implementation::CheckBackward(const torch::Tensor& of_batc
                                                     const worker::SessionPart* of) const {
   bool twice = false;
   bool called = false;
+  bool called_ungraded = false;
   for (const worker::SessionPart& part : parts) {
     if (of != nullptr && of != &part) continue;
+    called_ungraded = called_ungraded || part.called_ungraded;
     twice = twice || part.backward_done;
     called = called || part.forward_called;
   }
@@ -65,6 +88,11 @@ absl::Status Session::Implementation::CheckBackward(const torch::Tensor& of_batc
     return worker::Misuse(
         "Backward() without a batch: it belongs inside `for (const Batch& batch : "
         "session.Batches())`");
+  }
+  if (!called && called_ungraded) {
+    return worker::Misuse(
+        "the session's model was called without gradients: end the scope of the "
+        "torch::NoGradGuard (or InferenceMode) before the call whose loss is learned from");
   }
   if (!called) {
     return worker::Misuse(
@@ -81,7 +109,7 @@ absl::Status Session::Implementation::CheckBackward(const torch::Tensor& of_batc
   if (!of_batch.requires_grad()) {
     return absl::InvalidArgumentError(
         "the loss depends on no parameter that is trained: was it computed from a detach()ed "
-        "tensor, or are all parameters frozen?");
+        "tensor or under a torch::NoGradGuard, or are all parameters frozen?");
   }
   return absl::OkStatus();
 }
@@ -218,7 +246,7 @@ absl::StatusOr<bool> Session::Implementation::Update(worker::SessionPart& part) 
       step_metrics.gradient_norm = std::hypot(step_metrics.gradient_norm.value_or(0), norm);
     }
   }
-  const absl::StatusOr<bool> taken = scaler->Step(*part.optimizer);
+  const absl::StatusOr<bool> taken = StepWithoutLoss(*scaler, part);
   part.steps.Note(*part.optimizer);
   part.has_gradients = false;
   return taken;

@@ -117,13 +117,12 @@ absl::Status CompareModels(c10d::Store& store, const ModelCheckPlan& plan,
   if (plan.rank == 0 || plan.rank == difference->rank) {
     store.set(TextKey(plan.rank), difference->index < texts.size()
                                       ? absl::StrCat("'", texts[difference->index], "'")
-                                      : absl::StrCat("nothing (it has ", texts.size(), ")"));
+                                      : "nothing in its place");
   }
-  return absl::InvalidArgumentError(
-      absl::StrCat(plan.what, " differs between the ranks: number ", difference->index, " is ",
-                   WaitFor(store, TextKey(0), plan.timeout), " on rank 0 and ",
-                   WaitFor(store, TextKey(difference->rank), plan.timeout), " on rank ",
-                   difference->rank, "; ", plan.advice));
+  return absl::InvalidArgumentError(absl::StrCat(
+      plan.what, " differs between the ranks: ", WaitFor(store, TextKey(0), plan.timeout),
+      " on rank 0 and ", WaitFor(store, TextKey(difference->rank), plan.timeout), " on rank ",
+      difference->rank, "; ", plan.advice));
 }
 
 void NotifyModelProblem(c10d::Store& store, uint32_t rank, const std::string& problem) {

@@ -31,13 +31,13 @@ class FakeHost : public Host {
       {"app/__main__.py", PathKind::kFile}, {"empty", PathKind::kDirectory},
       {"logs", PathKind::kDirectory},       {"run.sh", PathKind::kFile},
       {"env.sh", PathKind::kFile},          {"a.out", PathKind::kFile},
-      {"./train.py", PathKind::kFile},      {"uv.py", PathKind::kFile}};
+      {"./train.py", PathKind::kFile},      {"uv.py", PathKind::kFile},
+      {"main.cc", PathKind::kFile}};
   std::string unreadable = "secret.py";
-  std::map<std::string, std::string> programs = {{"python3", "/usr/bin/python3"},
-                                                 {"python", "/usr/bin/python"},
-                                                 {"echo", "/bin/echo"},
-                                                 {"/bin/echo", "/bin/echo"},
-                                                 {"/proc/self/exe", "/usr/bin/ddprun"}};
+  std::map<std::string, std::string> programs = {
+      {"python3", "/usr/bin/python3"}, {"python", "/usr/bin/python"},
+      {"echo", "/bin/echo"},           {"/bin/echo", "/bin/echo"},
+      {"./a.out", "./a.out"},          {"/proc/self/exe", "/usr/bin/ddprun"}};
   std::map<std::string, std::string> files = {{"token", " s3cret\n"},
                                               {"blank", " \n"},
                                               {"run.sh", "#!/bin/bash\necho hello\n"},

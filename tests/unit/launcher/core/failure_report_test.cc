@@ -150,6 +150,15 @@ TEST(FailureReport, WorkersThatWereStoppedAreMarked) {
                                 "https://pytorch.org/docs/stable/elastic/errors.html\n"));
 }
 
+// Python's page helps no program in another language.
+TEST(FailureReport, AProgramThatReportsNothingHasNoLinkToPythonsPage) {
+  const std::string report =
+      FailureReport({.outcome = Outcome::kFailed, .failures = {Failure(1)}, .first_causes = 1},
+                    {.entry_point = "./train", .runs_python = false});
+  EXPECT_THAT(report, HasSubstr("  traceback : none: no error was reported\n"));
+  EXPECT_THAT(report, Not(HasSubstr("To enable traceback see")));
+}
+
 // torchrun's link to a page about tracebacks helps nobody who has one on the screen.
 TEST(FailureReport, TheErrorOfStderrIsTheTraceback) {
   WorkerFailure failure = Failure(1);

@@ -128,7 +128,9 @@ TEST(Refusals, TimesAndScripts) {
       {"run.sh", 1, "script 'run.sh' is a shell script, and not for Python: add --no_python"},
       {"env.sh", 1, "script 'env.sh' is a shell script"},  // #! /usr/bin/env -S A=b bash -eu
       {"a.out", 1, "script 'a.out' is a program, and not for Python: add --no_python"},
-      {"--no_python ./train.py", 1, "chmod +x makes it a program"},
+      {"--no_python ./train.py", 1, "chmod +x makes it a program, and without --no_python Python"},
+      {"--no_python main.cc", 1, "ENOENT); that is source code: compile it, and give the program"},
+      {"--no_python a.out", 1, "ENOENT); did you mean ./a.out?"},
       {"--no_python nosuch", 1, "; give its path, or a name in PATH"},
   };
   for (const Refused& c : kCases) ExpectRefused(c);

@@ -34,5 +34,16 @@ TEST(FailureText, EndsWithTheCause) {
   EXPECT_EQ(FailureText(failure), "worker rank 1 on host1 was killed by SIGABRT: what():  index 7");
 }
 
+// With what to do about it, which is at its end.
+TEST(FailureText, HasAWholeMessage) {
+  WorkerFailure failure = {.rank = 1, .hostname = "host1", .exit_code = 1};
+  failure.message = std::string(550, 'x') + "; do that\nat line 3";
+  EXPECT_EQ(FailureText(failure),
+            "worker rank 1 on host1 exited with code 1: " + std::string(550, 'x') + "; do that");
+  failure.message = std::string(599, 'x') + "×y";
+  EXPECT_EQ(FailureText(failure),
+            "worker rank 1 on host1 exited with code 1: " + std::string(599, 'x') + "…");
+}
+
 }  // namespace
 }  // namespace ddprun::rendezvous

@@ -63,6 +63,8 @@ TEST(StartBannerTest, SaysWhatRuns) {
 TEST(StartBannerTest, SaysWhereABatchStaysThatOptionsMakeLarger) {
   EXPECT_THAT(StartBanner({.batch_size = 4, .global_batch = 12, .processes = 2}),
               HasSubstr("\n  global batch: 12 (as before, on 2 processes, at most 4 in a pass)\n"));
+  EXPECT_THAT(StartBanner({.batch_size = 4, .global_batch = 12, .processes = 1}),
+              HasSubstr("\n  global batch: 12 (as before, on 1 process, at most 4 in a pass)\n"));
 }
 
 TEST(StartBannerTest, CountsALastStepThatHasWhatIsLeft) {

@@ -94,6 +94,7 @@ TEST_F(OptionTableTest, BadValuesAreNamedWithWhatTheyMayBe) {
 TEST_F(OptionTableTest, UnknownOptionsGetTheNearestName) {
   EXPECT_EQ(ErrorOf({"--bach_size", "3"}),
             "unknown option '--bach_size'; did you mean --batch_size?");
+  EXPECT_EQ(ErrorOf({"--lr", "0.1"}), "unknown option '--lr'; did you mean --learning_rate?");
   EXPECT_EQ(ErrorOf({"--no_batch_size"}), "unknown option '--no_batch_size'; --help lists them");
   EXPECT_EQ(ErrorOf({"--wings"}), "unknown option '--wings'; --help lists them");
   EXPECT_THAT(ErrorOf({"train.py"}), StartsWith("unexpected argument 'train.py'"));

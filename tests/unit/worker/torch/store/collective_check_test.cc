@@ -102,11 +102,11 @@ TEST(CompareModelsTest, TheFirstDifferenceIsNamedOnEveryRank) {
   for (const absl::Status& status : Compare({{"a", "b", "c"}, {"a", "b", "c"}, {"a", "x", "y"}})) {
     EXPECT_EQ(status.code(), absl::StatusCode::kInvalidArgument);
     EXPECT_THAT(std::string(status.message()),
-                HasSubstr("number 1 is 'b' on rank 0 and 'x' on rank 2;"));
+                HasSubstr("differs between the ranks: 'b' on rank 0 and 'x' on rank 2;"));
   }
   for (const absl::Status& status : Compare({{"a", "b"}, {"a"}})) {
     EXPECT_THAT(std::string(status.message()),
-                HasSubstr("number 1 is 'b' on rank 0 and nothing (it has 1) on rank 1;"));
+                HasSubstr("ranks: 'b' on rank 0 and nothing in its place on rank 1;"));
   }
 }
 
