@@ -12,6 +12,7 @@
 #include <iterator>
 #include <utility>
 
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
@@ -59,10 +60,13 @@ absl::Status CheckPem(const std::string& file) {
   return absl::OkStatus();
 }
 
-// Whether the member wasn't reached, or not in time.
+// Whether the member wasn't reached, or not in time. A member of etcd 3.4 whose leader doesn't
+// answer before the call's deadline says so with UNKNOWN and Go's words.
 bool IsOfConnection(const absl::Status& status) {
   return absl::IsUnavailable(status) || absl::IsDeadlineExceeded(status) ||
-         absl::IsCancelled(status);
+         absl::IsCancelled(status) ||
+         (absl::IsUnknown(status) &&
+          absl::StrContains(status.message(), "context deadline exceeded"));
 }
 
 }  // namespace
