@@ -3,6 +3,7 @@
 Each host has a folder of its own for sockets, as a real machine has.
 """
 
+import glob
 import os
 
 import job
@@ -53,6 +54,10 @@ class Asking(job.ClusterTestCase):
             agents.append(self.bed.agent(f"agent{host}", arguments, ("print=I am a worker", "wait"), host=host,
                                          env=self.folders[host]))
         workers = self.bed.next_workers(0, 2, 2, alive=agents)
+        for host in (1, 2):  # a worker is in the journal before it prints
+            log, = glob.glob(os.path.join(self.bed.path(f"logs{host}"), "**", "stdout.log"), recursive=True)
+            self.bed.follower.watch(log)
+            self.bed.wait(lambda log=log: os.path.getsize(log) > 0, "a worker's words", alive=agents)
         return agents, {int(line["host"].removeprefix("n")): line for line in workers}
 
     def end(self, agents, workers):
