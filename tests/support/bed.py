@@ -270,4 +270,4 @@ class BedTestCase(unittest.TestCase):
         self.assertEqual({}, left, "processes outlived their agents")
 
     def assert_status(self, expected, agent, timeout=None):
-        self.assertEqual(expected, agent.wait(timeout or PATIENCE), f"exit status of {agent.name}, which said: {agent.text()[-600:]}")
+        self.assertEqual(expected, agent.wait(timeout or PATIENCE), f"exit status of {agent.name}: {agent.text()[-600:]}")
