@@ -213,7 +213,7 @@ class SameAsTorch(unittest.TestCase):
         machine.write(other)
         question = {"root": other, "mode": "node", "allowed": machine.cpus, "gpus": [gpu for gpu, _ in machine.gpus]}
         for torch in self.torches:
-            self.assertNotEqual(torch.answer(self, "twin", question), ours(root, machine.cpus)["node"])
+            self.assertNotEqual(torch.answer(self, "the twin", question), ours(root, machine.cpus)["node"])
 
     def test_chosen_devices(self):
         machine = regular(2, 1, 2, 2, 1, gpus=(0, 0, 1, 1))
