@@ -148,7 +148,7 @@ TEST(ChaosCost, StepsThatAreNotMarkedCannotBeKept) {
   Lines lines = Read(kKilled);
   std::erase_if(lines, [](const TimelineLine& line) { return line.event == "marked"; });
   EXPECT_THAT(WorkOutCosts(lines, {.steps_lost = 1000}, {}).faults.at(0).missed,
-              ElementsAre(HasSubstr("not marked")));
+              ElementsAre(HasSubstr("no steps were marked")));
 }
 
 // The node of the fault is no survivor: what it does later releases nobody.
