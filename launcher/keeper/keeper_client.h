@@ -29,8 +29,8 @@ struct SpawnRequest {
   // The ends from which this process reads the worker's output, at most two. If this process dies,
   // the keeper writes what is unread in them to its stderr.
   std::vector<Fd> rests;
-  std::vector<uint32_t>
-      cpus;  // the worker and its children are bound to these; empty = the agent's
+  // The CPUs that the worker and its children are bound to; empty = the agent's.
+  std::vector<uint32_t> cpus;
   // How long the fork server may take to fork this worker. After that, and if there is no fork
   // server, the worker is started by exec(2). Zero = by exec(2) at once.
   absl::Duration parked_patience;

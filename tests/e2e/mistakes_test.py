@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""mistakes.md: each first mistake of its tables is made, and answered with the line that stands there."""
+"""mistakes.txt: each first mistake of its tables is made, and answered with the line that stands there."""
 
 import os
 import re
@@ -37,7 +37,7 @@ class Mistake:
 
 
 def mistakes():
-    with open(os.path.join(HERE, "mistakes.md"), encoding="utf-8") as page:
+    with open(os.path.join(HERE, "mistakes.txt"), encoding="utf-8") as page:
         chapter = ""
         for line in page:
             if line.startswith("## "):

@@ -415,17 +415,22 @@ void DropsSamples(const SessionOptions& options, Outcome& /*outcome*/) {
   }
 }
 
-// The load() returns two views of each sample, one after the other: more rows than samples.
-void TwoViews(const SessionOptions& options, Outcome& outcome) {
+// The load() returns more rows than samples, and inputs with time before samples.
+void OtherShapes(const SessionOptions& options, Outcome& outcome) {
   Session session(options);
   ddprun::Dataset points = Points();
   points.load = [load = points.load](const auto& samples, const at::Generator& generator) {
     Batch batch = load(samples, generator);
-    return Batch{.inputs = torch::cat({batch.inputs, batch.inputs}), .more = {batch.targets}};
+    // [3, n, 1]; targets have a row more than two for each sample.
+    const torch::Tensor targets = torch::cat({batch.targets, batch.targets, batch.targets});
+    return Batch{.inputs = batch.inputs.expand({3, -1, 1}).contiguous(),
+                 .targets = torch::cat({targets, targets.slice(0, 0, 1)})};
   };
   auto model = session.Prepare(Line(1, 1), Sgd{}, points);
   for (const Batch& batch : session.Batches()) {
-    session.Backward((model(batch.inputs) - torch::cat({batch.more[0], batch.more[0]})).mean());
+    const int64_t rows = batch.targets.size(0) - 1;
+    session.Backward(
+        (model(batch.inputs).view({rows, 1}) - batch.targets.slice(0, 0, rows)).mean());
     session.Step();
   }
   outcome.Note(session, "steps", session.step());
@@ -489,7 +494,7 @@ int main(int argc, char** argv) {
                                         {"counts_wide", &OfWidth<true, 3>},
                                         {"drops_samples", &DropsSamples<true>},
                                         {"no_inputs", &DropsSamples<false>},
-                                        {"two_views", &TwoViews},
+                                        {"other_shapes", &OtherShapes},
                                         {"lbfgs_as_another", &LbfgsAsAnother},
                                         {"nested", &Nested}};
   programs.merge(ddprun::testing::PortedPrograms());

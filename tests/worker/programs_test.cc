@@ -463,7 +463,7 @@ TEST_F(ProgramsTest, SamplesThatLoadLeavesOut) {
   // More rows than samples are a program's own affair.
   agent_->EndGeneration("it is done");
   agent_->BeginGeneration(1, 2);
-  what_ = "two_views";
+  what_ = "other_shapes";
   EXPECT_EQ(Undisturbed({})[0].at("steps"), "16");
 }
 

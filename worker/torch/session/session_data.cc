@@ -33,8 +33,9 @@ uint64_t BatchSeed(uint64_t seed, uint64_t epoch, int64_t sample) {
 constexpr size_t kSamplesShown = 4;
 
 // Refuses a batch in which samples are missing: a load() that leaves out a damaged picture would
-// make the epoch smaller, and no part of the training would notice. A multiple of the rows is a
-// program's own affair, as of two views of each picture, or targets by words.
+// make the epoch smaller, and no part of the training would notice. Proof is a tensor with fewer
+// rows than samples and no dimension of that length: more rows are a program's own affair (two
+// views of each picture, nodes of graphs), and so is time before samples ([T, n, …]).
 absl::Status CheckRows(const Batch& batch, const std::vector<int64_t>& samples) {
   const auto count = static_cast<int64_t>(samples.size());
   const size_t shown = std::min(samples.size(), kSamplesShown);
@@ -49,8 +50,9 @@ absl::Status CheckRows(const Batch& batch, const std::vector<int64_t>& samples) 
   for (const auto& [name, tensor] :
        {std::pair("inputs", &batch.inputs), {"targets", &batch.targets}}) {
     if (!tensor->defined()) continue;
-    const int64_t rows = tensor->dim() == 0 ? 0 : tensor->size(0);
-    if (rows > 0 && rows % count == 0) continue;
+    const at::IntArrayRef sizes = tensor->sizes();
+    const int64_t rows = sizes.empty() ? 0 : sizes[0];
+    if (rows >= count || std::find(sizes.begin(), sizes.end(), count) != sizes.end()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
         "the dataset's load() returned ", name, " with ", CountText(rows, "row"), asked,
         "each sample is learned from once an epoch, so return a row for each, in this order; leave "

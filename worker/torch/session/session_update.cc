@@ -153,7 +153,8 @@ absl::Status Session::Implementation::AddGradients(const torch::Tensor& of_batch
   for (worker::SessionPart& part : parts) {
     if (of == nullptr || of == &part) arrived = part.watch->TakeArrived() || arrived;
   }
-  if (!arrived) {
+  // With find_unused_parameters a rank's loss may have no part of the model, as in Python.
+  if (!arrived && !options.find_unused_parameters) {
     return worker::Misuse(
         "Backward() of a loss that the session's model had no part in: none of its parameters got "
         "a gradient; make the loss from what the model returned in this batch, and call "
