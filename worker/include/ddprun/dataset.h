@@ -13,7 +13,7 @@ namespace ddprun {
 
 // The samples of one backward pass: n of them, in the order in which load() was asked for them.
 struct Batch {
-  torch::Tensor inputs = {};  // [n, …], or a multiple of n rows, as with several views of a sample
+  torch::Tensor inputs = {};   // [n, …]; more rows, or time first ([T, n, …]), are fine, too
   torch::Tensor targets = {};  // the same; undefined if there are none
   // More tensors, of any shape: lengths, masks; on the same device.
   std::vector<torch::Tensor> more = {};
