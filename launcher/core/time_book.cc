@@ -40,7 +40,10 @@ TimeCause TimeBook::CauseOf(const std::vector<uint64_t>& words) const {
   }
   if (saves) return TimeCause::kCheckpoint;
   if (evaluates) return TimeCause::kEvaluation;
-  if (trains) return step <= redone_to_ ? TimeCause::kRework : TimeCause::kTraining;
+  if (trains) {
+    const bool again = redone_to_ > 0 && step <= redone_to_;  // a Session's first step has number 0
+    return again ? TimeCause::kRework : TimeCause::kTraining;
+  }
   if (counted) return TimeCause::kTraining;  // rework can't be recognized
   if (starts) return TimeCause::kStartUp;
   if (waits) return TimeCause::kIdle;

@@ -11,6 +11,7 @@ import threading
 import time
 import zlib
 
+from bed import free_port
 from saving_survivors import NAME
 from survivors import PATIENCE, PROBE, LiveTraining, require
 from timeline import wait_readable
@@ -73,23 +74,25 @@ def drop_buckets(training):
 
 
 class BitsTraining(LiveTraining):
-    """One job of three workers on one node, to its end."""
+    """One job to its end: of three workers on one node, or of two on each of several, whose collectives are hierarchical."""
 
     since = 0.0  # when the newest job was started
 
-    def __init__(self, rng, options, epochs=6):
-        super().__init__(1, WORLD, rng, options=options)
+    def __init__(self, rng, options, epochs=6, nodes=1):
+        super().__init__(nodes, WORLD if nodes == 1 else 2, rng, options=options)
         self.epochs = epochs
         self.checkpoints = self.bed.path("checkpoints")
         self.jobs = 0
 
     def start(self):
         self.jobs += 1
-        job = ["--standalone", "--no_python", "--nproc_per_node", WORLD, *self.restarts,
+        job = ["--no_python", "--nnodes", self.nodes, "--nproc_per_node", self.per_node, *self.restarts,
+               "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{free_port()}", "--local_addr", "127.0.0.1",
                "--event_log", self.bed.events.path]
         training = [PROBE, "bits", self.bed.journal.path, "--epochs", self.epochs, "--checkpoint_dir", self.checkpoints,
                     "--step_delay_ms", 5, "--learning_rate", 0.01, "--checkpoint_every", 5, *self.options]
-        self.agents = [self.bed.run(f"job{self.jobs}", [*job, *training])]
+        self.agents = [self.bed.run(f"job{self.jobs}.{node}", [*job, "--rdzv_conf", f"is_host={int(node == 0)}", *training])
+                       for node in range(self.nodes)]
 
     def alive(self):
         """Workers of this job, as far as its agent has written."""
@@ -120,8 +123,10 @@ class BitsTraining(LiveTraining):
         """The whole job ends by that signal, and is started again. change: what befalls it meanwhile."""
         self.wait_for_steps(self.rng.randrange(6, 10), self.since)
         workers = [os.pidfd_open(pid) for pid in self.alive()]
-        self.agents[0].signal(number)
-        self.agents[0].wait(PATIENCE)
+        for agent in self.agents:
+            agent.signal(number)
+        for agent in self.agents:
+            agent.wait(PATIENCE)
         for worker in workers:
             require(wait_readable(worker, PATIENCE), "a worker outlived its agent")
             os.close(worker)
@@ -132,8 +137,8 @@ class BitsTraining(LiveTraining):
 
     def finish(self):
         """To its end, and what it came to."""
-        status = self.agents[0].wait(PATIENCE)
-        require(status == 0, f"the job ended with status {status}")
+        statuses = [agent.wait(PATIENCE) for agent in self.agents]
+        require(not any(statuses), f"the job ended with {statuses}")
         return last_bits(self.checkpoints)
 
 

@@ -66,6 +66,20 @@ add_executable(wrong ${CMAKE_CURRENT_BINARY_DIR}/wrong.cc)
 target_link_libraries(wrong PRIVATE ddprun::worker)
 """
 
+# A project with an Abseil of its own; its target comes before or after find_package.
+OWN_ABSEIL = """
+cmake_minimum_required(VERSION 3.25)
+project(own_abseil LANGUAGES CXX)
+if(TARGET_OF_ITS_OWN)
+  add_library(absl_status INTERFACE)
+  add_library(absl::status ALIAS absl_status)
+endif()
+find_package(ddprun REQUIRED)
+add_library(with_either OBJECT main.cc)
+target_link_libraries(with_either PRIVATE ddprun::worker)
+target_include_directories(with_either BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR}/own)
+"""
+
 
 class InstallTest(unittest.TestCase):
     def setUp(self):
@@ -150,16 +164,38 @@ class InstallTest(unittest.TestCase):
         self.assertNotIn("warning", built)
         self.assertRegex(ran, r"(?m)^final accuracy 0\.9")
 
-    def test_a_version_that_is_not_there_is_refused(self):
+    def install_for(self, project):
+        """An installation beside a project whose CMakeLists.txt has this text."""
         self.run_command("cmake", "--install", BUILD, "--prefix", self.path("prefix"))
-        os.mkdir(self.path("project"))
-        with open(self.path("project", "CMakeLists.txt"), "w", encoding="utf-8") as project:
-            project.write("cmake_minimum_required(VERSION 3.25)\nproject(other LANGUAGES CXX)\n"
-                          "find_package(ddprun 7.0 REQUIRED)\n")
-        result = subprocess.run(["cmake", "-S", self.path("project"), "-B", self.path("build"), "-G", "Ninja",
-                                 f"-DCMAKE_PREFIX_PATH={self.path('prefix')}"], capture_output=True, text=True, check=False)
+        self.write("project/CMakeLists.txt", project)
+
+    def write(self, name, text):
+        os.makedirs(os.path.dirname(self.path(name)), exist_ok=True)
+        with open(self.path(name), "w", encoding="utf-8") as sink:
+            sink.write(text)
+
+    def configure(self, *options):
+        return subprocess.run(["cmake", "-S", self.path("project"), "-B", self.path("build"), "-G", "Ninja",
+                               f"-DCMAKE_PREFIX_PATH={self.path('prefix')}", *options], capture_output=True, text=True, check=False)
+
+    def test_a_version_that_is_not_there_is_refused(self):
+        self.install_for("cmake_minimum_required(VERSION 3.25)\nproject(other LANGUAGES CXX)\nfind_package(ddprun 7.0 REQUIRED)\n")
+        result = self.configure()
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("7.0", result.stderr)
+
+    def test_a_project_with_another_abseil_is_told_so(self):
+        self.install_for(OWN_ABSEIL)
+        self.write("project/main.cc", '#include "ddprun/abseil.h"\n')
+        result = self.configure("-DTARGET_OF_ITS_OWN=ON")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn("this project builds another one", " ".join(result.stderr.split()))
+        shutil.rmtree(self.path("build"))
+        self.assertEqual("", self.configure().stderr)
+        self.run_command("cmake", "--build", self.path("build"))
+        self.write("project/own/absl/base/config.h", "#define ABSL_LTS_RELEASE_VERSION 20300401\n")
+        result = subprocess.run(["cmake", "--build", self.path("build")], capture_output=True, text=True, check=False)
+        self.assertIn("another Abseil than the one that ddprun was built with", result.stdout)
 
 
 if __name__ == "__main__":

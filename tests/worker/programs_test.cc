@@ -181,19 +181,26 @@ TEST_F(ProgramsTest, ACheckpointThatCantBeWrittenIsOnlySaid) {
 TEST_F(ProgramsTest, PythonGoesOnFromACheckpoint) {
   const std::string python = FindPython("py-launchers");
   if (python.empty()) GTEST_SKIP() << "no Python with safetensors; scripts/setup makes it";
-  what_ = "all_points";
-  std::vector<std::string> options = Folder(0, true);
-  options.insert(options.end(), {"--epochs", "9", "--batch_size", "32", "--keep_checkpoints", "9"});
-  options[3] = "1";  // a checkpoint each step
-  Undisturbed(options);
-  const std::string folder = directory_.File("out0/checkpoints");
-  const auto run = [&](const std::string& how) {
-    Process process({python, InSourceTree("tests/worker/go_on_in_python.py"), folder, how}, {},
-                    directory_.File("python"));
+  const auto ends_apart = [&](const std::string& kind, const std::string& how) {
+    Process process({python, InSourceTree("tests/worker/go_on_in_python.py"),
+                     directory_.File(kind + "/checkpoints"), how, kind},
+                    {}, directory_.File("python"));
     return process.Wait() == 0 ? "" : process.Output();
   };
-  EXPECT_EQ(run("with_state"), "");
-  EXPECT_THAT(run("without_state"), HasSubstr("apart"));
+  for (const std::string kind : {"all_points", "lion"}) {
+    what_ = kind;
+    std::vector<std::string> options = {"--output_dir",       directory_.File(kind),
+                                        "--checkpoint_every", "1",
+                                        "--epochs",           "9",
+                                        "--batch_size",       "32",
+                                        "--keep_checkpoints", "9"};
+    if (kind == "lion") {
+      options.insert(options.end(), {"--learning_rate", "0.5", "--lr_schedule", "constant"});
+    }
+    Undisturbed(options);
+    EXPECT_EQ(ends_apart(kind, "with_state"), "") << kind;
+    EXPECT_THAT(ends_apart(kind, "without_state"), HasSubstr("apart")) << kind;
+  }
 }
 
 TEST_F(ProgramsTest, EarlyStop) {

@@ -1,7 +1,7 @@
 #!/usr/bin/env python3
 """Trainings that workers' deaths or the job's end have disturbed end with the bits of an undisturbed one (docs/CPP.md).
 
-DDPRUN_TEST_WHOLE=1: the campaign of 300 kills and 100 resumes, over stages 0 to 3, shared memory and Gloo, with and without
+DDPRUN_TEST_WHOLE=1: the campaign of 300 kills and 100 resumes, over stages 0 to 3, shared memory, Gloo and two nodes, with and without
 average, fp16, clipping and accumulated batches.
 """
 
@@ -27,7 +27,9 @@ ANEW = ("--no_in_process_restart",)
 # The program's options in each stage. ORDINARY: for an ordinary run, one set a stage.
 ORDINARY = {"0": (*ALL, "--backend", "auto"), "1": (*ALL, "--backend", "gloo"), "2": (*ALL, "--backend", "gloo"),
             "3": (*ALL, *ACCUMULATED, "--backend", "auto")}
-SHAPES = [(*more, "--backend", backend) for backend in ("auto", "gloo") for more in ((), ALL, (*ALL, *ACCUMULATED))]
+# (options, nodes). On two nodes: shared memory within a node, rings between them.
+SHAPES = [((*more, "--backend", backend), nodes) for backend, nodes in (("auto", 1), ("gloo", 1), ("auto", 2))
+          for more in ((), ALL, (*ALL, *ACCUMULATED))]
 KILLS, RESUMES = 3, 2  # of one training
 ALL_KILLS, ALL_RESUMES = 300, 100
 
@@ -53,20 +55,20 @@ class SameBits(unittest.TestCase):
         print(f"seed {SEED}", flush=True)
         self.rng = random.Random(SEED)
 
-    def reference(self, options):
-        if options not in self.references:
-            self.references[options] = bits_of(BitsTraining(self.rng, options), lambda training: None)
-        return self.references[options]
+    def reference(self, options, nodes):
+        if (options, nodes) not in self.references:
+            self.references[options, nodes] = bits_of(BitsTraining(self.rng, options, nodes=nodes), lambda training: None)
+        return self.references[options, nodes]
 
-    def difference(self, options, disturb, more=()):
+    def difference(self, options, disturb, more=(), nodes=1):
         """What differs from the undisturbed training, and the disturbed one; `more`: options of the latter alone."""
-        expected = self.reference(options)
-        training = BitsTraining(self.rng, (*options, *more))
+        expected = self.reference(options, nodes)
+        training = BitsTraining(self.rng, (*options, *more), nodes=nodes)
         return differing(expected, bits_of(training, disturb)), training
 
-    def assert_same(self, options, disturb):
-        differ, training = self.difference(options, disturb)
-        self.assertEqual([], differ, f"{len(training.victims)} kills, {training.jobs} jobs of {options}")
+    def assert_same(self, options, disturb, nodes=1):
+        differ, training = self.difference(options, disturb, nodes=nodes)
+        self.assertEqual([], differ, f"{len(training.victims)} kills, {training.jobs} jobs of {options} on {nodes} nodes")
 
     def test_kills_and_resumes(self):
         for stage in STAGES:
@@ -76,6 +78,14 @@ class SameBits(unittest.TestCase):
                 self.assert_same((*options, *ANEW), kill(1))
                 self.assert_same((*options, *ANEW), begin_again(1))
 
+    def test_kills_and_resumes_on_two_nodes(self):
+        """Sums go through shared memory within a node, and between the nodes over rings."""
+        for stage in ("0", "2"):
+            options = ("--zero_stage", stage, *ALL, "--backend", "auto")
+            with self.subTest(stage=stage):
+                self.assert_same((*options, *SURVIVE), kill(KILLS), nodes=2)
+                self.assert_same((*options, *ANEW), begin_again(1), nodes=2)
+
     @unittest.skipUnless(WHOLE, "DDPRUN_TEST_WHOLE=1: the campaign takes some twenty minutes")
     def test_campaign(self):
         kills, resumes, done, bad = 0, 0, {True: 0, False: 0}, []
@@ -84,13 +94,15 @@ class SameBits(unittest.TestCase):
             number = done[survive]
             done[survive] += 1
             row = number // len(STAGES)
-            options = ("--zero_stage", STAGES[number % len(STAGES)], *SHAPES[row % len(SHAPES)], *(SURVIVE if survive else ANEW))
-            differ, training = self.difference(options, kill(KILLS) if survive or (number + row) % 2 else begin_again(RESUMES))
+            shape, nodes = SHAPES[row % len(SHAPES)]
+            options = ("--zero_stage", STAGES[number % len(STAGES)], *shape, *(SURVIVE if survive else ANEW))
+            differ, training = self.difference(options, kill(KILLS) if survive or (number + row) % 2 else begin_again(RESUMES),
+                                               nodes=nodes)
             kills += len(training.victims) if survive else 0
             resumes += 0 if survive else len(training.victims) + training.jobs - 1
             if differ:
-                bad.append((options, differ[:4]))
-            print(f"training {sum(done.values())}: {' '.join(options)}: {len(training.victims)} kills, {training.jobs} jobs: "
+                bad.append((options, nodes, differ[:4]))
+            print(f"training {sum(done.values())}: {' '.join(options)} on {nodes} nodes: {len(training.victims)} kills, {training.jobs} jobs: "
                   f"{len(differ)} tensors differ; {kills} kills beside survivors and {resumes} resumes so far", flush=True)
         self.assertEqual([], bad)
 

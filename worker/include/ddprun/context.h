@@ -12,6 +12,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/progress_page.h"
+#include "ddprun/abseil.h"
 
 namespace ddprun {
 

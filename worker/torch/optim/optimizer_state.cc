@@ -6,13 +6,9 @@
 #include <torch/optim/lbfgs.h>
 #include <torch/optim/rmsprop.h>
 #include <torch/optim/sgd.h>
-#include <torch/serialize/archive.h>
 #include <torch/utils.h>
 
-#include <cstring>
-#include <exception>
 #include <memory>
-#include <sstream>
 #include <typeinfo>
 #include <utility>
 #include <vector>
@@ -23,6 +19,7 @@
 #include "ddprun/fused_optimizers.h"
 #include "worker/torch/optim/lbfgs_state.h"
 #include "worker/torch/optim/master_parameters.h"
+#include "worker/torch/optim/optimizer_archive.h"
 #include "worker/torch/optim/optimizer_set.h"
 
 namespace ddprun::worker {
@@ -236,55 +233,6 @@ absl::Status WithStateType(const Optimizer& optimizer, Function&& function) {
 // The name of the state of an optimizer with fields that aren't known here.
 constexpr const char* kArchive = "archive";
 
-absl::Status NoSave(const Optimizer& optimizer, const std::string& why) {
-  const std::string name = c10::demangle(typeid(optimizer).name());
-  return absl::UnimplementedError(
-      absl::StrCat("the state of the optimizer ", name, " can't be saved: ", why,
-                   "; have save(OutputArchive& a) const and load(InputArchive& a) call "
-                   "torch::optim::serialize<ITS_PARAM_STATE, ITS_OPTIONS>(a, *this)"));
-}
-
-absl::StatusOr<OptimizerTensors> GetArchive(const Optimizer& optimizer) {
-  try {
-    torch::serialize::OutputArchive archive;
-    optimizer.save(archive);
-    std::ostringstream stream;
-    archive.save_to(stream);
-    const std::string text = stream.str();
-    std::istringstream again(text);
-    torch::serialize::InputArchive written;
-    written.load_from(again);
-    if (written.keys().empty()) return NoSave(optimizer, "its save() writes nothing");
-    torch::Tensor bytes = torch::empty({static_cast<int64_t>(text.size())}, torch::kByte);
-    std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
-    return OptimizerTensors{{kArchive, bytes}};
-  } catch (const std::exception& error) {
-    return NoSave(optimizer, error.what());
-  }
-}
-
-absl::Status SetArchive(Optimizer& optimizer, const OptimizerTensors& state) {
-  const auto found = state.find(kArchive);
-  const std::string name = c10::demangle(typeid(optimizer).name());
-  if (found == state.end() || found->second.scalar_type() != torch::kByte) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the checkpoint's optimizer isn't a ", name,
-                     "; use the optimizer that it was written with, or begin with its weights"));
-  }
-  const torch::Tensor bytes = found->second.contiguous();
-  try {
-    std::istringstream stream(
-        std::string(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes()));
-    torch::serialize::InputArchive archive;
-    archive.load_from(stream);
-    optimizer.load(archive);
-    return absl::OkStatus();
-  } catch (const std::exception& error) {
-    return absl::FailedPreconditionError(
-        absl::StrCat("the optimizer ", name, " can't load its state: ", error.what()));
-  }
-}
-
 bool HasFields(const Optimizer& optimizer) {
   return WithStateType(optimizer, [](auto*) { return absl::OkStatus(); }).ok();
 }
@@ -325,7 +273,10 @@ absl::StatusOr<OptimizerTensors> GetOptimizerState(const Optimizer& optimizer) {
   if (const auto* lbfgs = dynamic_cast<const torch::optim::LBFGS*>(&optimizer)) {
     return GetLbfgsState(*lbfgs);
   }
-  if (!HasFields(optimizer)) return GetArchive(optimizer);
+  if (!HasFields(optimizer)) {
+    DDPRUN_ASSIGN_OR_RETURN(tensors[kArchive], SaveToArchive(optimizer));
+    return tensors;
+  }
   DDPRUN_RETURN_IF_ERROR(WithStateType(optimizer, [&](auto* type) {
     tensors = GetState<std::remove_pointer_t<decltype(type)>>(optimizer);
     return absl::OkStatus();
@@ -353,7 +304,15 @@ absl::Status SetOptimizerState(Optimizer& optimizer, const OptimizerTensors& sta
   if (auto* lbfgs = dynamic_cast<torch::optim::LBFGS*>(&optimizer)) {
     return SetLbfgsState(*lbfgs, state);
   }
-  if (!HasFields(optimizer)) return SetArchive(optimizer, state);
+  if (!HasFields(optimizer)) {
+    const auto found = state.find(kArchive);
+    if (found == state.end() || found->second.scalar_type() != torch::kByte) {
+      return absl::FailedPreconditionError(absl::StrCat(
+          "the checkpoint's optimizer isn't a ", c10::demangle(typeid(optimizer).name()),
+          "; use the optimizer that it was written with, or begin with its weights"));
+    }
+    return LoadFromArchive(found->second, optimizer);
+  }
   return WithStateType(optimizer, [&](auto* type) {
     return SetState<std::remove_pointer_t<decltype(type)>>(optimizer, state);
   });

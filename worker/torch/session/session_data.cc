@@ -38,14 +38,15 @@ constexpr size_t kSamplesShown = 4;
 // views of each picture, nodes of graphs), and so is time before samples ([T, n, …]).
 absl::Status CheckRows(const Batch& batch, const std::vector<int64_t>& samples) {
   const auto count = static_cast<int64_t>(samples.size());
-  const size_t shown = std::min(samples.size(), kSamplesShown);
-  const std::string asked =
-      absl::StrCat(" for ", CountText(samples.size(), "sample"), " (",
-                   absl::StrJoin(samples.begin(), samples.begin() + shown, ", "),
-                   shown < samples.size() ? ", …" : "", "): ");
+  const auto asked = [&samples] {
+    const size_t shown = std::min(samples.size(), kSamplesShown);
+    return absl::StrCat(" for ", CountText(samples.size(), "sample"), " (",
+                        absl::StrJoin(samples.begin(), samples.begin() + shown, ", "),
+                        shown < samples.size() ? ", …" : "", "): ");
+  };
   if (!batch.inputs.defined()) {
     return absl::InvalidArgumentError(
-        absl::StrCat("the dataset's load() returned no inputs", asked, "set Batch::inputs"));
+        absl::StrCat("the dataset's load() returned no inputs", asked(), "set Batch::inputs"));
   }
   for (const auto& [name, tensor] :
        {std::pair("inputs", &batch.inputs), {"targets", &batch.targets}}) {
@@ -54,7 +55,7 @@ absl::Status CheckRows(const Batch& batch, const std::vector<int64_t>& samples) 
     const int64_t rows = sizes.empty() ? 0 : sizes[0];
     if (rows >= count || std::find(sizes.begin(), sizes.end(), count) != sizes.end()) continue;
     return absl::InvalidArgumentError(absl::StrCat(
-        "the dataset's load() returned ", name, " with ", CountText(rows, "row"), asked,
+        "the dataset's load() returned ", name, " with ", CountText(rows, "row"), asked(),
         "each sample is learned from once an epoch, so return a row for each, in this order; leave "
         "damaged samples out of the dataset before Prepare(), and put tensors without a row for "
         "each sample into Batch::more"));

@@ -47,6 +47,14 @@ TEST(TimeBook, StepsThatWereDoneBeforeAreRework) {
   EXPECT_EQ(time.spent[TimeCause::kTraining], BookMs(40));
 }
 
+// A C++ program's marks name the steps that are done.
+TEST(TimeBook, StepZeroOfAFirstGenerationIsTraining) {
+  TimeBook book(0, BookAt(0));
+  book.OnLook(BookAt(10), {.words = {Training(0)}});
+  book.OnLook(BookAt(90), {.words = {Training(1)}});
+  EXPECT_EQ(book.Read(BookAt(90)).spent[TimeCause::kTraining], BookMs(80));
+}
+
 // Counted steps begin with 1 in each generation, so they don't show which steps were done before.
 TEST(TimeBook, CountedStepsAreTrainingAndNeverRework) {
   TimeBook book(7, BookAt(0));

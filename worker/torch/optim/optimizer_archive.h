@@ -1,0 +1,33 @@
+#ifndef DDPRUN_WORKER_TORCH_OPTIM_OPTIMIZER_ARCHIVE_H_
+#define DDPRUN_WORKER_TORCH_OPTIM_OPTIMIZER_ARCHIVE_H_
+
+#include <torch/optim/optimizer.h>
+#include <torch/types.h>
+
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
+
+namespace ddprun::worker {
+
+// The state of an optimizer of a class that isn't known here: what its save() writes, as the bytes
+// of a file of torch.jit.load's, [n] uint8.
+//
+// torch::optim::serialize, which such a class calls, names the state of a parameter by the address
+// of the parameter. In the file it is named by the parameter's number in the order of the groups,
+// and entries are sorted. So equal states have equal bytes in each run, and Python knows which
+// state is whose:
+//
+//   written by save():   state.94204816.average   param_groups.0.params.0 = "94204816"
+//   in the file:         state.0.average          param_groups.0.params.0 = "0"
+//
+// Its load() takes either.
+//
+// Errors: UNIMPLEMENTED — its save() throws or writes nothing; the text says what to write.
+absl::StatusOr<torch::Tensor> SaveToArchive(const torch::optim::Optimizer& optimizer);
+
+// Errors: FAILED_PRECONDITION — its load() throws.
+absl::Status LoadFromArchive(const torch::Tensor& bytes, torch::optim::Optimizer& optimizer);
+
+}  // namespace ddprun::worker
+
+#endif  // DDPRUN_WORKER_TORCH_OPTIM_OPTIMIZER_ARCHIVE_H_
