@@ -50,7 +50,7 @@ if(DDPRUN_WORKER)
 
   # The public headers, and those of ours that they include.
   install(DIRECTORY worker/include/ddprun DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} COMPONENT runtime)
-  install(FILES base/progress_page.h base/status_macros.h
+  install(FILES base/abseil_release.h base/progress_page.h base/status_macros.h
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ddprun/internal/base COMPONENT runtime)
 
   # Loaded on machines with GPUs.

@@ -74,7 +74,7 @@ def drop_buckets(training):
 
 
 class BitsTraining(LiveTraining):
-    """One job to its end: of three workers on one node, or of two on each of several, whose collectives are hierarchical."""
+    """One job to its end: of three workers on one node, or of two on each of several nodes, with hierarchical collectives."""
 
     since = 0.0  # when the newest job was started
 

@@ -176,17 +176,19 @@ class InstallTest(unittest.TestCase):
 
     def configure(self, *options):
         return subprocess.run(["cmake", "-S", self.path("project"), "-B", self.path("build"), "-G", "Ninja",
-                               f"-DCMAKE_PREFIX_PATH={self.path('prefix')}", *options], capture_output=True, text=True, check=False)
+                               f"-DCMAKE_PREFIX_PATH={self.path('prefix')}", *options],
+                              capture_output=True, text=True, check=False)
 
     def test_a_version_that_is_not_there_is_refused(self):
-        self.install_for("cmake_minimum_required(VERSION 3.25)\nproject(other LANGUAGES CXX)\nfind_package(ddprun 7.0 REQUIRED)\n")
+        self.install_for("cmake_minimum_required(VERSION 3.25)\nproject(other LANGUAGES CXX)\n"
+                         "find_package(ddprun 7.0 REQUIRED)\n")
         result = self.configure()
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("7.0", result.stderr)
 
     def test_a_project_with_another_abseil_is_told_so(self):
         self.install_for(OWN_ABSEIL)
-        self.write("project/main.cc", '#include "ddprun/abseil.h"\n')
+        self.write("project/main.cc", '#include "base/abseil_release.h"\n')
         result = self.configure("-DTARGET_OF_ITS_OWN=ON")
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("this project builds another one", " ".join(result.stderr.split()))

@@ -1,8 +1,8 @@
 #!/usr/bin/env python3
 """Trainings that workers' deaths or the job's end have disturbed end with the bits of an undisturbed one (docs/CPP.md).
 
-DDPRUN_TEST_WHOLE=1: the campaign of 300 kills and 100 resumes, over stages 0 to 3, shared memory, Gloo and two nodes, with and without
-average, fp16, clipping and accumulated batches.
+DDPRUN_TEST_WHOLE=1: the campaign of 300 kills and 100 resumes, over stages 0 to 3, shared memory, Gloo and two nodes, with and
+without average, fp16, clipping and accumulated batches.
 """
 
 import os
@@ -102,7 +102,8 @@ class SameBits(unittest.TestCase):
             resumes += 0 if survive else len(training.victims) + training.jobs - 1
             if differ:
                 bad.append((options, nodes, differ[:4]))
-            print(f"training {sum(done.values())}: {' '.join(options)} on {nodes} nodes: {len(training.victims)} kills, {training.jobs} jobs: "
+            print(f"training {sum(done.values())}: {' '.join(options)} on {nodes} nodes: "
+                  f"{len(training.victims)} kills, {training.jobs} jobs: "
                   f"{len(differ)} tensors differ; {kills} kills beside survivors and {resumes} resumes so far", flush=True)
         self.assertEqual([], bad)
 

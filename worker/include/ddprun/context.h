@@ -11,8 +11,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "base/abseil_release.h"
 #include "base/progress_page.h"
-#include "ddprun/abseil.h"
 
 namespace ddprun {
 

@@ -7,7 +7,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
-#include "ddprun/abseil.h"
+#include "base/abseil_release.h"
 
 namespace ddprun {
 

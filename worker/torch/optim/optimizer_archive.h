@@ -14,8 +14,8 @@ namespace ddprun::worker {
 //
 // torch::optim::serialize, which such a class calls, names the state of a parameter by the address
 // of the parameter. In the file it is named by the parameter's number in the order of the groups,
-// and entries are sorted. So equal states have equal bytes in each run, and Python knows which
-// state is whose:
+// and entries are sorted. So equal states have equal bytes in each run, and Python finds a state's
+// parameter:
 //
 //   written by save():   state.94204816.average   param_groups.0.params.0 = "94204816"
 //   in the file:         state.0.average          param_groups.0.params.0 = "0"

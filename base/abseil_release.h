@@ -1,5 +1,5 @@
-#ifndef DDPRUN_WORKER_INCLUDE_DDPRUN_ABSEIL_H_
-#define DDPRUN_WORKER_INCLUDE_DDPRUN_ABSEIL_H_
+#ifndef DDPRUN_BASE_ABSEIL_RELEASE_H_
+#define DDPRUN_BASE_ABSEIL_RELEASE_H_
 
 #include "absl/base/config.h"
 
@@ -14,4 +14,4 @@ include ddprun's headers in a target without the other Abseil's folder among its
 one program may have files with either"
 #endif
 
-#endif  // DDPRUN_WORKER_INCLUDE_DDPRUN_ABSEIL_H_
+#endif  // DDPRUN_BASE_ABSEIL_RELEASE_H_
