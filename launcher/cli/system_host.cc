@@ -24,7 +24,7 @@
 #include "base/rng.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "launcher/certs/certificate_check.h"
+#include "tools/certs/certificate_check.h"
 #include "launcher/machine/host_probe.h"
 #include "launcher/machine/topology_probe.h"
 #include "launcher/options/shell_line.h"

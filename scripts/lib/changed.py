@@ -22,12 +22,12 @@ _ROOMS = {
     "launcher/stores/": ["unit/launcher/stores", "server", "launches"],
     "launcher/stores/core/": ["server"],
     "launcher/advice/": ["unit/launcher/advice"],
-    "launcher/chaos/core/": ["unit/launcher/chaos"],
-    "launcher/doctor/core/": ["unit/launcher/doctor"],
-    "launcher/preflight/core/": ["unit/launcher/preflight"],
+    "tools/chaos/core/": ["unit/tools/chaos"],
+    "tools/doctor/core/": ["unit/tools/doctor"],
+    "tools/preflight/core/": ["unit/tools/preflight"],
     "launcher/plan/": ["unit/launcher/plan", "unit/launcher/cli", "launches"],
     "launcher/options/": ["unit/launcher"],
-    "launcher/config/": ["unit/launcher/config"],
+    "tools/config/": ["unit/tools/config"],
     "launcher/agent/": ["server", "e2e"],
     "launcher/logs/": ["server", "e2e/logs", "e2e/job_logs"],
     "launcher/logs/core/": ["unit/launcher/logs"],
@@ -89,7 +89,7 @@ def seen_by(path):
     if not rows:
         return _OTHERWISE
     found = list(_ROOMS[max(rows, key=len)])
-    if parts[0] in ("launcher", "rendezvous", "worker") and len(parts) > 2:
+    if parts[0] in ("launcher", "rendezvous", "tools", "worker") and len(parts) > 2:
         folder = parts[:-1]
         if "core" in folder:  # the rooms in a core have its tests
             folder = folder[:folder.index("core") + 1]

@@ -9,7 +9,7 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "base/yaml_document.h"
-#include "launcher/config/config_file.h"
+#include "tools/config/config_file.h"
 #include "launcher/options/host.h"
 #include "tests/fuzz/cli_check.h"
 #include "tests/fuzz/fuzz_target.h"

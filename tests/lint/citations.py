@@ -9,7 +9,7 @@ sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 from english import passages  # noqa: E402
 from tree import Finding, Tree  # noqa: E402
 
-_FOLDERS = "base|bench|cmake|deploy|docker|docs|examples|launcher|proto|python|rendezvous|scripts|tests|worker"
+_FOLDERS = "base|bench|cmake|deploy|docker|docs|examples|launcher|proto|python|rendezvous|scripts|tests|tools|worker"
 _PATH = re.compile(rf"(?<![\w/.])((?:{_FOLDERS})/[\w./-]*\w\.(?:cc|h|py|md|proto|txt|sh|cmake|in|yml))\b")
 _FILE = re.compile(r"(?<![\w/.<\"*:-])([a-z]\w+\.(?:cc|h|proto)|[A-Z][A-Z_]+\.md)\b")
 _DECISION = re.compile(r"\bdecisions? (\d+)(?:(?:,| and| or) (\d+))*", re.I)

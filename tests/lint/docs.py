@@ -8,7 +8,7 @@ from tree import Finding
 
 _LINK = re.compile(r"\[[^\]]*\]\(([^)\s]+)\)")
 _MENTION = re.compile(
-    r"`((?:base|bench|cmake|deploy|docker|docs|examples|launcher|proto|rendezvous|scripts|tests|worker)/[\w./*-]+)`")
+    r"`((?:base|bench|cmake|deploy|docker|docs|examples|launcher|proto|rendezvous|scripts|tests|tools|worker)/[\w./*-]+)`")
 
 
 def check(tree):

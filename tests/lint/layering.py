@@ -5,7 +5,7 @@ import re
 from tree import Finding
 
 TABLE = "docs/ARCHITECTURE.md"
-_FOLDERS = ("base", "rendezvous", "launcher", "worker", "examples")
+_FOLDERS = ("base", "rendezvous", "launcher", "tools", "worker", "examples")
 
 _STD = {
     "algorithm", "any", "array", "atomic", "bit", "cerrno", "charconv", "chrono", "cinttypes", "climits", "cmath",

@@ -97,26 +97,26 @@ class Layering(unittest.TestCase):
         self.assertTrue(self.refused("rendezvous/core/rank.cc", "launcher/core/launch_plan.h"))
 
     def test_rooms_of_the_launcher(self):
-        for path, included in (("launcher/doctor/core/findings.cc", "launcher/os/machine_probe.h"),
-                               ("launcher/doctor/core/findings.cc", "launcher/doctor/machine_probe.h"),
-                               ("launcher/doctor/core/findings.cc", "launcher/chaos/core/chaos_plan.h"),
-                               ("launcher/doctor/core/findings.cc", "unistd.h"),
+        for path, included in (("tools/doctor/core/findings.cc", "launcher/os/machine_probe.h"),
+                               ("tools/doctor/core/findings.cc", "tools/doctor/machine_probe.h"),
+                               ("tools/doctor/core/findings.cc", "tools/chaos/core/chaos_plan.h"),
+                               ("tools/doctor/core/findings.cc", "unistd.h"),
                                ("launcher/agent/agent.cc", "launcher/cli/options.h"),
-                               ("launcher/agent/agent.cc", "launcher/doctor/core/machine_facts.h"),
-                               ("launcher/machine/gpu_usage.cc", "launcher/doctor/core/machine_facts.h"),
+                               ("launcher/agent/agent.cc", "tools/doctor/core/machine_facts.h"),
+                               ("launcher/machine/gpu_usage.cc", "tools/doctor/core/machine_facts.h"),
                                ("launcher/options/query_options.cc", "launcher/plan/launch_planner.h"),
-                               ("launcher/watch/job_finder.cc", "launcher/agent/agent.h"),
+                               ("tools/watch/job_finder.cc", "launcher/agent/agent.h"),
                                ("launcher/stores/core/tcp_store.cc", "rendezvous/core/types.h"),
-                               ("launcher/chaos/chaos.cc", "ddprun/agent/v1/agent.pb.h")):
+                               ("tools/chaos/chaos.cc", "ddprun/agent/v1/agent.pb.h")):
             self.assertTrue(self.refused(path, included), f"{path} {included}")
-        for path, included in (("launcher/doctor/core/findings.cc", "launcher/core/cpu_binding.h"),
-                               ("launcher/doctor/machine_probe.cc", "launcher/doctor/core/machine_facts.h"),
-                               ("launcher/doctor/machine_probe.cc", "launcher/machine/host_probe.h"),
+        for path, included in (("tools/doctor/core/findings.cc", "launcher/core/cpu_binding.h"),
+                               ("tools/doctor/machine_probe.cc", "tools/doctor/core/machine_facts.h"),
+                               ("tools/doctor/machine_probe.cc", "launcher/machine/host_probe.h"),
                                ("launcher/agent/agent.cc", "launcher/stores/core/key_value_store.h")):
             self.assertFalse(self.refused(path, included), f"{path} {included}")
 
     def test_every_room_is_in_the_table(self):
-        for path in ("launcher/billing/bill.cc", "launcher/doctor/gpus/probe.cc", "rendezvous/journal/core/journal.cc"):
+        for path in ("launcher/billing/bill.cc", "tools/doctor/gpus/probe.cc", "rendezvous/journal/core/journal.cc"):
             self.assertTrue(self.refused(path, "string"), path)
         self.assertTrue(layering.check(Tree({"base/fd.cc": ""})))
 

@@ -105,12 +105,12 @@ class Changed(unittest.TestCase):
         self.assertEqual((["unit", "datadriven", "sim", "lint"],
                           {"unit": ["unit/rendezvous/core"], "sim": ["sim/cluster_sim_test"]}),
                          suites_of(["rendezvous/core/job/job.cc"]))
-        for core in ("launcher/chaos", "launcher/doctor", "launcher/preflight", "launcher/side_channels", "launcher/stores"):
+        for core in ("tools/chaos", "tools/doctor", "tools/preflight", "launcher/side_channels", "launcher/stores"):
             self.assertLessEqual(set(suites_of([f"{core}/core/rules.cc"])[0]), {"unit", "server", "lint"}, core)
 
     def test_a_part_of_the_program_is_seen_by_whole_programs(self):
-        self.assertEqual((["e2e", "launches", "unit", "lint"], {"unit": ["unit/launcher/watch"]}),
-                         suites_of(["launcher/watch/top_view.cc"]))
+        self.assertEqual((["e2e", "launches", "unit", "lint"], {"unit": ["unit/tools/watch"]}),
+                         suites_of(["tools/watch/top_view.cc"]))
 
     def test_one_test_may_see_it(self):
         suites, parts = suites_of(["rendezvous/etcd/leadership.cc"])

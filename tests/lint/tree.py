@@ -4,7 +4,7 @@ import os
 import re
 import subprocess
 
-PRODUCTION_FOLDERS = ("base", "rendezvous", "launcher", "worker", "examples")
+PRODUCTION_FOLDERS = ("base", "rendezvous", "launcher", "tools", "worker", "examples")
 CODE_FOLDERS = PRODUCTION_FOLDERS + ("tests", "bench")
 _NOT_OURS = ("build/", ".cache/", ".git/")
 

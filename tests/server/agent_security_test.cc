@@ -7,7 +7,7 @@
 #include <string>
 #include <vector>
 
-#include "launcher/certs/certificate_maker.h"
+#include "tools/certs/certificate_maker.h"
 #include "tests/server/agent_server_fixture.h"
 
 namespace ddprun::launcher {

@@ -14,7 +14,7 @@
 #include "absl/strings/numbers.h"
 #include "absl/time/time.h"
 #include "ddprun/rendezvous/v1/status.pb.h"
-#include "launcher/watch/top_view.h"
+#include "tools/watch/top_view.h"
 #include "rendezvous/web/status_json.h"
 #include "rendezvous/wire/lag.h"
 
