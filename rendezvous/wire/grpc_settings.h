@@ -30,14 +30,6 @@ inline constexpr absl::Duration kClientKeepaliveTimeout = absl::Seconds(3);
 inline constexpr absl::Duration kServerKeepaliveTime = absl::Seconds(60);
 inline constexpr absl::Duration kServerKeepaliveTimeout = absl::Seconds(60);
 
-// Configures gRPC and protobuf for the whole process, once. Names are resolved by getaddrinfo(3)
-// (nsswitch, mDNS, /etc/hosts), as the workers do it; a connection reads as many bytes at a
-// time as its channel says; log messages go to our log. The environment variables
-// GRPC_DNS_RESOLVER, GRPC_EXPERIMENTS, GRPC_VERBOSITY and GRPC_TRACE override this. The functions
-// below call it. Threads: any, but the first call changes the environment for a moment (setenv(3)),
-// so no other thread may read it then.
-void InitializeGrpc();
-
 // Settings that differ between services. They can't be changed later, because gRPC takes the first
 // of two values for an argument.
 struct GrpcLimits {
