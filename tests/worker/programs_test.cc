@@ -422,6 +422,8 @@ TEST_F(ProgramsTest, ALossThatTheModelHasNoPartIn) {
       AgainInANewGeneration();
     }
   }
+  ExpectRefused("other_loss_once", "the session's model had no part in",
+                {"--find_unused_parameters"});
 }
 
 TEST_F(ProgramsTest, TwoPassesThroughBatchNorm) { KillTenTimes("siamese", /*saves=*/false); }

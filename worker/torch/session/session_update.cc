@@ -153,13 +153,12 @@ absl::Status Session::Implementation::AddGradients(const torch::Tensor& of_batch
   for (worker::SessionPart& part : parts) {
     if (of == nullptr || of == &part) arrived = part.watch->TakeArrived() || arrived;
   }
-  // With find_unused_parameters a rank's loss may have no part of the model, as in Python.
-  if (!arrived && !options.find_unused_parameters) {
+  // With find_unused_parameters, too: this rank would begin no average, and the others would wait.
+  if (!arrived) {
     return worker::Misuse(
         "Backward() of a loss that the session's model had no part in: none of its parameters got "
         "a gradient; make the loss from what the model returned in this batch, and call "
-        "torch::load, "
-        "which takes parameters out of the session, before Prepare()");
+        "torch::load, which takes parameters out of the session, before Prepare()");
   }
   if (pass.share == 0) return absl::OkStatus();
   // Not read here, because every pass would have to wait for a GPU.
