@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -23,17 +21,12 @@
 #include "launcher/os/error_file.h"
 #include "launcher/os/flight_recorder.h"
 #include "launcher/os/folders.h"
+#include "launcher/os/process_environment.h"
 #include "launcher/os/python_module.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {
 namespace {
-
-std::optional<std::string> FromEnvironment(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  if (value == nullptr) return std::nullopt;
-  return value;
-}
 
 // The last `bytes` of a file at most; "" if there is none.
 std::string FileTail(const std::string& path, size_t bytes) {
@@ -213,7 +206,7 @@ absl::Status WorkerLauncher::SpawnWorker(KeeperClient* keeper,
   request.local_rank = local_rank;
   request.argv = WorkerArguments(*plan_, local_rank);
   request.environment =
-      WorkerEnvironment(*plan_, assignment, local_rank, FromEnvironment,
+      WorkerEnvironment(*plan_, assignment, local_rank, ProcessEnvironment,
                         {.agent_socket = agent_socket_,
                          .error_file = worker.error_file,
                          .timer_file = timer_file_,
@@ -344,7 +337,7 @@ void WorkerLauncher::AddFacts(WorkerEnd* end) {
                                           .entry_point = plan_->entry_point,
                                           .is_module = plan_->is_module,
                                           .folder = std::filesystem::current_path(ignored).string(),
-                                          .environment = FromEnvironment});
+                                          .environment = ProcessEnvironment});
     if (!module.empty()) end->facts.push_back(std::move(module));
   }
   AddFiles(end);
@@ -355,7 +348,7 @@ void WorkerLauncher::AddFacts(WorkerEnd* end) {
 // Adds the files that a person reads next: the NCCL flight recorder's, and those with the output.
 void WorkerLauncher::AddFiles(WorkerEnd* end) {
   const std::string dump =
-      CollectFlightRecorderDump(FlightRecorderPrefixes(FromEnvironment),
+      CollectFlightRecorderDump(FlightRecorderPrefixes(ProcessEnvironment),
                                 base_rank_ + end->local_rank, began_, attempt_folder_);
   if (!dump.empty()) end->facts.push_back(absl::StrCat("nccl: flight recorder's dump in ", dump));
   std::vector<std::string> paths;

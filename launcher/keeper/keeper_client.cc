@@ -129,7 +129,7 @@ class ChannelKeeperClient : public KeeperClient {
   Fd warden_pidfd_;
   Fd warden_;
   std::shared_ptr<const Callbacks> callbacks_;  // outlives us in a callback that destroys us
-  Outbox outbox_;
+  SendQueue outbox_;
   bool leftovers_stay_ = false;  // as the last sweep said
   uint32_t left_ = 0;            // processes of ended workers that may still be there
   Timer beat_;
