@@ -3,6 +3,7 @@
 
 #include <ctime>
 
+#include "absl/time/time.h"
 #include "base/instant.h"
 
 namespace ddprun {
@@ -13,6 +14,14 @@ inline Instant MonotonicNow() {
   timespec ts{};
   clock_gettime(CLOCK_MONOTONIC, &ts);
   return Instant::FromNanoseconds(static_cast<int64_t>(ts.tv_sec) * 1'000'000'000 + ts.tv_nsec);
+}
+
+// The processor time that this thread has used (CLOCK_THREAD_CPUTIME_ID): delays by other threads
+// don't count. Threads: any.
+inline absl::Duration ThreadTime() {
+  timespec time{};
+  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
+  return absl::DurationFromTimespec(time);
 }
 
 }  // namespace ddprun

@@ -36,24 +36,6 @@ size_t SkipEscape(absl::string_view bytes, size_t start) {
   return i < bytes.size() && bytes[i] >= 0x30 && bytes[i] <= 0x7e ? i + 1 : i;
 }
 
-// Bytes of the UTF-8 character that `bytes` (not empty) begins with; 0 = it is none. RFC 3629 §4:
-// no overlong forms, no surrogates, nothing beyond U+10FFFF.
-size_t CharacterLength(absl::string_view bytes) {
-  const auto byte = [bytes](size_t i) { return static_cast<unsigned char>(bytes[i]); };
-  const unsigned first = byte(0);
-  if (first < 0x80) return 1;
-  if (first < 0xc2 || first > 0xf4) return 0;
-  const size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
-  if (bytes.size() < length) return 0;
-  for (size_t i = 1; i < length; ++i) {
-    if ((byte(i) & 0xc0U) != 0x80) return 0;
-  }
-  const unsigned second = byte(1);
-  if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f)) return 0;
-  if ((first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) return 0;
-  return length;
-}
-
 bool StartsName(char c) { return absl::ascii_isalpha(static_cast<unsigned char>(c)) || c == '_'; }
 bool ContinuesName(char c) {
   return absl::ascii_isalnum(static_cast<unsigned char>(c)) || c == '_';
@@ -103,6 +85,30 @@ std::string Printable(absl::string_view bytes) {
   return text;
 }
 
+size_t CharacterLength(absl::string_view bytes) {
+  const auto byte = [bytes](size_t i) { return static_cast<unsigned char>(bytes[i]); };
+  const unsigned first = byte(0);
+  if (first < 0x80) return 1;
+  if (first < 0xc2 || first > 0xf4) return 0;
+  const size_t length = first < 0xe0 ? 2 : first < 0xf0 ? 3 : 4;
+  if (bytes.size() < length) return 0;
+  for (size_t i = 1; i < length; ++i) {
+    if (!ContinuesCharacter(bytes[i])) return 0;
+  }
+  const unsigned second = byte(1);
+  if ((first == 0xe0 && second < 0xa0) || (first == 0xed && second > 0x9f)) return 0;
+  if ((first == 0xf0 && second < 0x90) || (first == 0xf4 && second > 0x8f)) return 0;
+  return length;
+}
+
+bool ContinuesCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xc0U) == 0x80; }
+
+size_t CutLength(absl::string_view text, size_t bytes_max) {
+  size_t end = std::min(text.size(), bytes_max);
+  while (end > 0 && end < text.size() && ContinuesCharacter(text[end])) --end;
+  return end;
+}
+
 bool IsUtf8(absl::string_view bytes) {
   while (!bytes.empty()) {
     const size_t length = CharacterLength(bytes);
@@ -113,14 +119,9 @@ bool IsUtf8(absl::string_view bytes) {
 }
 
 std::string Shown(absl::string_view value, size_t bytes_max) {
-  // Cut between two characters.
-  size_t end = std::min(value.size(), bytes_max);
-  while (end > 0 && end < value.size() && (static_cast<unsigned char>(value[end]) & 0xc0) == 0x80) {
-    --end;
-  }
-  const absl::string_view shown = value.substr(0, end);
+  const absl::string_view shown = value.substr(0, CutLength(value, bytes_max));
   return absl::StrCat(IsUtf8(shown) ? absl::Utf8SafeCHexEscape(shown) : absl::CHexEscape(shown),
-                      end < value.size() ? "…" : "");
+                      shown.size() < value.size() ? "…" : "");
 }
 
 std::string Quoted(absl::string_view value) {

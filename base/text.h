@@ -25,6 +25,15 @@ std::string Printable(absl::string_view bytes);
 // True for well-formed UTF-8 (RFC 3629), which texts on the wire must be.
 bool IsUtf8(absl::string_view bytes);
 
+// Bytes of the UTF-8 character that `bytes` (not empty) begins with; 0 = it is none. RFC 3629 §4:
+// no overlong forms, no surrogates, nothing beyond U+10FFFF.
+size_t CharacterLength(absl::string_view bytes);
+// Whether the byte is one of a UTF-8 character, and not its first.
+bool ContinuesCharacter(char byte);
+// The length of the longest beginning of `text` that has at most `bytes_max` bytes and ends between
+// two characters.
+size_t CutLength(absl::string_view text, size_t bytes_max);
+
 // One value of the user's inside a sentence: control characters escaped, at most `bytes_max` bytes
 // of it and "…" for the rest. Returns: UTF-8; a value that isn't comes out in ASCII, with "\xff".
 std::string Shown(absl::string_view value, size_t bytes_max);

@@ -4,7 +4,6 @@
 
 #include <csignal>
 #include <cstdio>
-#include <cstdlib>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -23,6 +22,7 @@
 #include "launcher/logs/log_catalog.h"
 #include "launcher/logs/log_sampler.h"
 #include "launcher/os/folders.h"
+#include "launcher/os/process_environment.h"
 #include "rendezvous/wire/text.h"
 
 namespace ddprun::launcher {
@@ -47,12 +47,6 @@ bool IsIgnored(int number) {
   return sigaction(number, nullptr, &action) == 0 && action.sa_handler == SIG_IGN;
 }
 
-std::optional<std::string> FromEnvironment(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  if (value == nullptr) return std::nullopt;
-  return value;
-}
-
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan, int node_socket) {
@@ -70,7 +64,7 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan, int node_
     return absl::UnavailableError(absl::StrCat("--master_port: ", port.message(),
                                                ", or leave the option out to get a free one"));
   }
-  DDPRUN_RETURN_IF_ERROR(agent->TakeKeeper(FromEnvironment, agent->MakeGuards(), node_socket));
+  DDPRUN_RETURN_IF_ERROR(agent->TakeKeeper(ProcessEnvironment, agent->MakeGuards(), node_socket));
   if (p.endpoint.hosting != EndpointPlan::Hosting::kNever) {
     DDPRUN_ASSIGN_OR_RETURN(agent->service_, ServiceChild::Fork(agent->FdsOfThisProcess()));
   }
@@ -205,7 +199,7 @@ absl::Status Agent::StartSideChannels(const std::string& hostname) {
       side_channels_, SideChannels::Create(loop_.get(), &plan_, hostname,
                                            {.timer_file = runtime_dir_->File("watchdog_timer"),
                                             .finish_barrier = runtime_dir_->File("finished.sock")},
-                                           FromEnvironment, std::move(hooks)));
+                                           ProcessEnvironment, std::move(hooks)));
   workers_->set_side_channels(side_channels_->timer_file(), side_channels_->finish_barrier());
   if (side_channels_->health_port() != 0) {
     Write("health_checks", {{"port", side_channels_->health_port()}});
@@ -225,7 +219,7 @@ void Agent::StartMarks() {
 
 // Completes the request to start a worker.
 void Agent::PrepareWorker(SpawnRequest* request) {
-  if (marks_.has_value()) marks_->Prepare(FromEnvironment, &request->environment);
+  if (marks_.has_value()) marks_->Prepare(ProcessEnvironment, &request->environment);
   if (warm_ != nullptr) warm_->Prepare(request);
 }
 
@@ -244,11 +238,11 @@ absl::Status Agent::StartWarm() {
   hooks.tell = [](const std::string& text) { Notify(text); };
   hooks.settled = [this] { NotifySettled(daemon_.connection); };
   hooks.prepare = [this](std::vector<std::string>* environment) {
-    if (marks_.has_value()) marks_->Prepare(FromEnvironment, environment);
+    if (marks_.has_value()) marks_->Prepare(ProcessEnvironment, environment);
   };
   DDPRUN_ASSIGN_OR_RETURN(
       warm_, WarmStarts::Create(loop_.get(), &plan_, keeper_.get(), runtime_dir_->File("warm"),
-                                FromEnvironment,
+                                ProcessEnvironment,
                                 daemon_.ready.empty() ? std::nullopt : std::optional(daemon_.ready),
                                 std::move(hooks)));
   return absl::OkStatus();

@@ -81,25 +81,22 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
                                      const absl::Status& error) {
     FeedEnd(Generation(generation), workers_->DescribeStartFailure(local_rank, error));
   };
-  callbacks.on_exited = [this](const WorkerExit& exit) {
-    Write("worker_exit", {{"generation", exit.generation},
-                          {"local_rank", exit.local_rank},
-                          {"worker_pid", exit.pid},
-                          {"exit_code", exit.exit_code},
-                          {"signal", exit.signal},
-                          {"swept", exit.swept},
-                          {"t_seen", static_cast<double>(exit.seen.nanoseconds()) / 1e9}});
+  callbacks.on_exited = [this](uint64_t generation, WorkerEnd end, uint32_t swept) {
+    Write("worker_exit", {{"generation", generation},
+                          {"local_rank", end.local_rank},
+                          {"worker_pid", end.pid},
+                          {"exit_code", end.exit_code},
+                          {"signal", end.signal},
+                          {"swept", swept},
+                          {"t_seen", static_cast<double>(end.seen.nanoseconds()) / 1e9}});
     // A worker that was to be kept has ended; the keeper reports a failed start next.
-    if (Generation(exit.generation) != supervisor_->generation()) return;
-    kept_.erase(exit.local_rank);
-    const bool well = exit.exit_code == 0 && exit.signal == 0;
-    notices_->OnEnded(exit.local_rank, well);
-    if (!hangs_->OnEnded(exit.local_rank, well)) return;  // reported when it was found to hang
-    WorkerEnd end = workers_->Describe(exit);
-    if (warm_ != nullptr) {
-      warm_->OnExited(exit, absl::StrCat(end.message, end.traceback, end.stderr_tail));
-    }
-    FeedEnd(Generation(exit.generation), std::move(end));
+    if (Generation(generation) != supervisor_->generation()) return;
+    kept_.erase(end.local_rank);
+    notices_->OnEnded(end.local_rank, end.ok());
+    if (!hangs_->OnEnded(end.local_rank, end.ok())) return;  // reported when it was found to hang
+    workers_->AddWhy(&end);
+    if (warm_ != nullptr) warm_->OnExited(generation, end);
+    FeedEnd(Generation(generation), std::move(end));
   };
   callbacks.on_stopped = [this](uint64_t generation, uint32_t local_rank, pid_t pid, int number) {
     Feed(WorkerSuspended{Generation(generation), local_rank, static_cast<uint32_t>(pid), number});
@@ -152,7 +149,7 @@ void Agent::StartWorkers(absl::Status status) {
   FeedEnd(assignment->generation, workers_->DescribeStartFailure(failed, status));
   for (uint32_t local_rank = 0; local_rank < plan_.worker_count; ++local_rank) {
     if (local_rank == failed) continue;
-    FeedEnd(assignment->generation, {.local_rank = local_rank, .seen = loop_->Now()});
+    FeedEnd(assignment->generation, {{.local_rank = local_rank}, loop_->Now()});
   }
 }
 

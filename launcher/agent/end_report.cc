@@ -21,6 +21,7 @@
 #include "launcher/machine/host_probe.h"
 #include "launcher/os/error_file.h"
 #include "launcher/os/folders.h"
+#include "rendezvous/core/describe.h"
 #include "rendezvous/core/policy_rule.h"
 
 namespace ddprun::launcher {
@@ -33,24 +34,10 @@ using rendezvous::WorkerFailure;
 
 constexpr int kSchemaVersion = 1;
 
-const char* OutcomeName(const Exit& exit) {
-  if (!exit.verdict.has_value()) {
-    if (exit.signal != 0) return exit.status == kExitPreempted ? "preempted" : "stopped";
-    return exit.status == 0 ? "left" : "lost";
-  }
-  switch (exit.verdict->outcome) {
-    case Outcome::kSucceeded:
-      return "succeeded";
-    case Outcome::kFailed:
-      return "failed";
-    case Outcome::kFailedForGood:
-      return "failed_for_good";
-    case Outcome::kStopped:
-      return "stopped";
-    case Outcome::kPreempted:
-      return "preempted";
-  }
-  return "lost";
+std::string OutcomeName(const Exit& exit) {
+  if (exit.verdict.has_value()) return rendezvous::OutcomeName(exit.verdict->outcome);
+  if (exit.signal != 0) return exit.status == kExitPreempted ? "preempted" : "stopped";
+  return exit.status == 0 ? "left" : "lost";
 }
 
 // torchrun's message for an agent that was ended by a signal.

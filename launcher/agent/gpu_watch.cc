@@ -1,9 +1,7 @@
 #include "launcher/agent/gpu_watch.h"
 
 #include <condition_variable>
-#include <cstdlib>
 #include <mutex>
-#include <optional>
 #include <string>
 #include <utility>
 
@@ -13,6 +11,7 @@
 #include "base/log.h"
 #include "base/thread.h"
 #include "launcher/machine/gpu_usage.h"
+#include "launcher/os/process_environment.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -35,9 +34,7 @@ struct GpuWatch::Shared {
 };
 
 GpuWatch::GpuWatch() {
-  const char* visible = std::getenv("CUDA_VISIBLE_DEVICES");
-  auto usage =
-      GpuUsage::Load(visible == nullptr ? std::nullopt : std::make_optional<std::string>(visible));
+  auto usage = GpuUsage::Load(ProcessEnvironment("CUDA_VISIBLE_DEVICES"));
   if (!usage.ok()) return;
   auto shared = std::make_shared<Shared>();
   shared->usage = *std::move(usage);

@@ -6,9 +6,7 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdlib>
 #include <filesystem>
-#include <optional>
 #include <system_error>
 #include <utility>
 
@@ -23,17 +21,12 @@
 #include "launcher/os/error_file.h"
 #include "launcher/os/flight_recorder.h"
 #include "launcher/os/folders.h"
+#include "launcher/os/process_environment.h"
 #include "launcher/os/python_module.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {
 namespace {
-
-std::optional<std::string> FromEnvironment(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  if (value == nullptr) return std::nullopt;
-  return value;
-}
 
 // The last `bytes` of a file at most; "" if there is none.
 std::string FileTail(const std::string& path, size_t bytes) {
@@ -213,7 +206,7 @@ absl::Status WorkerLauncher::SpawnWorker(KeeperClient* keeper,
   request.local_rank = local_rank;
   request.argv = WorkerArguments(*plan_, local_rank);
   request.environment =
-      WorkerEnvironment(*plan_, assignment, local_rank, FromEnvironment,
+      WorkerEnvironment(*plan_, assignment, local_rank, ProcessEnvironment,
                         {.agent_socket = agent_socket_,
                          .error_file = worker.error_file,
                          .timer_file = timer_file_,
@@ -304,22 +297,14 @@ std::string WorkerLauncher::StderrTail(const Worker& worker) {
   return worker.tail->Lines();
 }
 
-WorkerEnd WorkerLauncher::Describe(const WorkerExit& exit) {
-  WorkerEnd end;
-  end.local_rank = exit.local_rank;
-  end.pid = static_cast<uint32_t>(exit.pid);
-  end.exit_code = exit.exit_code;
-  end.signal = exit.signal;
-  end.core_dumped = exit.core_dumped;
-  end.seen = exit.seen;
-  if (end.ok() || exit.local_rank >= workers_.size()) return end;
-  const Worker& worker = workers_[exit.local_rank];
-  end.wall_time_ms = static_cast<uint64_t>(absl::ToUnixMillis(absl::Now()));
-  end.stderr_tail = StderrTail(worker);
-  ReadErrorFileOf(worker, &end);
-  ReadPreflight(&end);
-  AddFacts(&end);
-  return end;
+void WorkerLauncher::AddWhy(WorkerEnd* end) {
+  if (end->ok() || end->local_rank >= workers_.size()) return;
+  const Worker& worker = workers_[end->local_rank];
+  end->wall_time_ms = static_cast<uint64_t>(absl::ToUnixMillis(absl::Now()));
+  end->stderr_tail = StderrTail(worker);
+  ReadErrorFileOf(worker, end);
+  ReadPreflight(end);
+  AddFacts(end);
 }
 
 void WorkerLauncher::ReadPreflight(WorkerEnd* end) {
@@ -344,22 +329,15 @@ void WorkerLauncher::ReadErrorFileOf(const Worker& worker, WorkerEnd* end) {
 
 // Adds what the machine knows about the end, and the files with more.
 void WorkerLauncher::AddFacts(WorkerEnd* end) {
-  const uint32_t rank = base_rank_ + end->local_rank;
-  const std::string words = absl::StrCat(end->message, "\n", end->stderr_tail);
-  end->facts = probe_.Facts({.pid = end->pid,
-                             .rank = rank,
-                             .signal = end->signal,
-                             .core_dumped = end->core_dumped,
-                             .words = words,
-                             .output_folder = attempt_folder_});
+  end->facts = probe_.Facts(*end, attempt_folder_);
   if (plan_->runs_python) {
     std::error_code ignored;
     std::string module =
-        MissingModuleFact(words, {.python = plan_->argv.front(),
-                                  .entry_point = plan_->entry_point,
-                                  .is_module = plan_->is_module,
-                                  .folder = std::filesystem::current_path(ignored).string(),
-                                  .environment = FromEnvironment});
+        MissingModuleFact(WordsOf(*end), {.python = plan_->argv.front(),
+                                          .entry_point = plan_->entry_point,
+                                          .is_module = plan_->is_module,
+                                          .folder = std::filesystem::current_path(ignored).string(),
+                                          .environment = ProcessEnvironment});
     if (!module.empty()) end->facts.push_back(std::move(module));
   }
   AddFiles(end);
@@ -370,7 +348,7 @@ void WorkerLauncher::AddFacts(WorkerEnd* end) {
 // Adds the files that a person reads next: the NCCL flight recorder's, and those with the output.
 void WorkerLauncher::AddFiles(WorkerEnd* end) {
   const std::string dump =
-      CollectFlightRecorderDump(FlightRecorderPrefixes(FromEnvironment),
+      CollectFlightRecorderDump(FlightRecorderPrefixes(ProcessEnvironment),
                                 base_rank_ + end->local_rank, began_, attempt_folder_);
   if (!dump.empty()) end->facts.push_back(absl::StrCat("nccl: flight recorder's dump in ", dump));
   std::vector<std::string> paths;

@@ -48,8 +48,8 @@ class WorkerLauncher {
   // The local rank at which the last Start() failed; 0 = before the first one.
   uint32_t unstarted() const { return unstarted_; }
 
-  // The end of a worker, with its files and facts.
-  WorkerEnd Describe(const WorkerExit& exit);
+  // Adds a failed worker's files and facts.
+  void AddWhy(WorkerEnd* end);
   // The same for a hung worker that still runs.
   WorkerEnd DescribeHung(WorkerEnd end);
   WorkerEnd DescribeStartFailure(uint32_t local_rank, const absl::Status& error);

@@ -8,6 +8,7 @@
 #include "absl/strings/str_join.h"
 #include "base/host_port.h"
 #include "base/log.h"
+#include "base/text.h"
 #include "launcher/os/child_processes.h"
 
 namespace ddprun::launcher {
@@ -111,8 +112,7 @@ void WorkerNotices::NameMissing(const StoreRoll::Missing& missing) {
     shown.push_back(absl::StrCat(ranks.size() - shown.size(), " more of this node"));
   }
   if (missing.elsewhere > 0) {
-    shown.push_back(absl::StrCat(missing.elsewhere, missing.elsewhere == 1 ? " rank" : " ranks",
-                                 " of other nodes"));
+    shown.push_back(absl::StrCat(CountText(missing.elsewhere, "rank"), " of other nodes"));
   }
   const std::string place =
       HostPort(assignment_.master_addr, static_cast<int>(assignment_.master_port));

@@ -24,6 +24,7 @@
 #include "launcher/daemon/warden.h"
 #include "tools/doctor/machine_commands.h"
 #include "launcher/os/folders.h"
+#include "launcher/os/process_environment.h"
 #include "launcher/os/runtime_dir.h"
 #include "tools/preflight/preflight_worker.h"
 #include "launcher/schedulers/node_socket.h"

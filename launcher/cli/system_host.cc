@@ -11,8 +11,6 @@
 #include <climits>
 #include <cstdlib>
 #include <cstring>
-#include <filesystem>
-#include <system_error>
 
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
@@ -28,6 +26,8 @@
 #include "launcher/machine/host_probe.h"
 #include "launcher/machine/topology_probe.h"
 #include "launcher/options/shell_line.h"
+#include "launcher/os/folders.h"
+#include "launcher/os/process_environment.h"
 #include "launcher/os/tool_output.h"
 #include "launcher/schedulers/slurm_text.h"
 
@@ -55,12 +55,6 @@ int WhyNotExecutable(const std::string& path) {
 
 }  // namespace
 
-std::optional<std::string> ProcessEnvironment(const std::string& name) {
-  const char* value = std::getenv(name.c_str());
-  if (value == nullptr) return std::nullopt;
-  return value;
-}
-
 uint32_t SystemHost::CpuCount() const { return UsableCpuCount(); }
 
 uint32_t SystemHost::CudaCount() const {
@@ -83,13 +77,7 @@ Host::PathKind SystemHost::KindOf(const std::string& path) const {
 
 std::vector<std::string> SystemHost::NamesIn(const std::string& folder) const {
   constexpr size_t kMost = 4096;
-  std::vector<std::string> names;
-  std::error_code error;
-  for (std::filesystem::directory_iterator it(folder, error), end;
-       !error && it != end && names.size() < kMost; it.increment(error)) {
-    names.push_back(it->path().filename());
-  }
-  return names;
+  return launcher::NamesIn(folder, kMost);
 }
 
 std::vector<std::string> SystemHost::VariableNames() const {

@@ -10,9 +10,6 @@
 
 namespace ddprun::launcher {
 
-// getenv(3) as an EnvironmentLookup.
-std::optional<std::string> ProcessEnvironment(const std::string& name);
-
 // The machine that this process runs on. Threads: any, while no thread calls setenv(3).
 class SystemHost : public Host {
  public:

@@ -20,15 +20,15 @@ constexpr int kCoreSignals[] = {SIGQUIT, SIGILL,  SIGTRAP, SIGABRT, SIGBUS,
                                 SIGFPE,  SIGSEGV, SIGXCPU, SIGXFSZ, SIGSYS};
 
 // The value of one "%c" in a core pattern.
-std::string Specifier(char letter, const Death& death, const std::string& hostname) {
+std::string Specifier(char letter, const WorkerEnd& end, const std::string& hostname) {
   switch (letter) {
     case '%':
       return "%";
     case 'p':
     case 'P':
-      return absl::StrCat(death.pid);
+      return absl::StrCat(end.pid);
     case 's':
-      return absl::StrCat(death.signal);
+      return absl::StrCat(end.signal);
     case 'h':
       return hostname;
     default:
@@ -36,8 +36,8 @@ std::string Specifier(char letter, const Death& death, const std::string& hostna
   }
 }
 
-bool Says(const Death& death, absl::string_view words) {
-  return absl::StrContains(absl::AsciiStrToLower(death.words), words);
+bool Says(const WorkerEnd& end, absl::string_view words) {
+  return absl::StrContains(absl::AsciiStrToLower(WordsOf(end)), words);
 }
 
 std::string LimitText(const std::optional<uint64_t>& limit, absl::string_view what,
@@ -56,12 +56,16 @@ std::string BytesLimitText(const std::optional<uint64_t>& limit, absl::string_vi
 
 }  // namespace
 
+std::string WordsOf(const WorkerEnd& end) {
+  return absl::StrCat(end.message, "\n", end.stderr_tail);
+}
+
 bool DumpsCore(int signal) {
   return std::find(std::begin(kCoreSignals), std::end(kCoreSignals), signal) !=
          std::end(kCoreSignals);
 }
 
-CorePlace ExpandCorePattern(absl::string_view pattern, bool uses_pid, const Death& death,
+CorePlace ExpandCorePattern(absl::string_view pattern, bool uses_pid, const WorkerEnd& end,
                             const std::string& hostname, const std::string& directory) {
   pattern = absl::StripAsciiWhitespace(pattern);
   if (absl::ConsumePrefix(&pattern, "|")) {
@@ -74,11 +78,11 @@ CorePlace ExpandCorePattern(absl::string_view pattern, bool uses_pid, const Deat
     if (pattern[i] != '%') {
       name += pattern[i];
     } else if (++i < pattern.size()) {
-      name += Specifier(pattern[i], death, hostname);
+      name += Specifier(pattern[i], end, hostname);
       has_pid = has_pid || pattern[i] == 'p';
     }
   }
-  if (uses_pid && !has_pid) absl::StrAppend(&name, ".", death.pid);
+  if (uses_pid && !has_pid) absl::StrAppend(&name, ".", end.pid);
   return {.path = absl::StartsWith(name, "/") ? name : absl::StrCat(directory, "/", name)};
 }
 
@@ -89,8 +93,8 @@ bool IsFull(const FileSystem& file_system) {
                                         (file_system.files > 0 && file_system.free_files == 0));
 }
 
-bool SaysFullDisk(const Death& death) {
-  return Says(death, "no space left on device") || Says(death, "disk quota exceeded");
+bool SaysFullDisk(const WorkerEnd& end) {
+  return Says(end, "no space left on device") || Says(end, "disk quota exceeded");
 }
 
 std::string FullDiskFact(const std::vector<FileSystem>& file_systems) {
@@ -106,30 +110,29 @@ std::string FullDiskFact(const std::vector<FileSystem>& file_systems) {
   return full.empty() ? "" : absl::StrCat(rendezvous::kFullDiskFact, absl::StrJoin(full, ", "));
 }
 
-std::vector<std::string> LimitFacts(const Death& death, const Limits& limits) {
+std::vector<std::string> LimitFacts(const WorkerEnd& end, const Limits& limits) {
   std::vector<std::string> facts;
   const auto add = [&](bool when, std::string fact) {
     if (when && !fact.empty()) facts.push_back(std::move(fact));
   };
-  add(DumpsCore(death.signal) && !death.core_dumped && limits.core_bytes == 0U,
+  add(DumpsCore(end.signal) && !end.core_dumped && limits.core_bytes == 0U,
       "limit: no core file was written, because its size is limited to 0 (`ulimit -c unlimited` "
       "before ddprun allows it)");
-  add(Says(death, "too many open files"), LimitText(limits.open_files, "open files", "-n"));
-  add(Says(death, "can't start new thread") || Says(death, "resource temporarily unavailable"),
+  add(Says(end, "too many open files"), LimitText(limits.open_files, "open files", "-n"));
+  add(Says(end, "can't start new thread") || Says(end, "resource temporarily unavailable"),
       LimitText(limits.processes, "processes and threads of this user", "-u"));
-  add(Says(death, "cannot lock memory") || Says(death, "memlock") || Says(death, "ibv_reg_mr"),
+  add(Says(end, "cannot lock memory") || Says(end, "memlock") || Says(end, "ibv_reg_mr"),
       BytesLimitText(limits.locked_bytes, "of locked memory", "-l"));
-  add(Says(death, "cannot allocate memory") || Says(death, "bad_alloc") ||
-          Says(death, "memoryerror"),
+  add(Says(end, "cannot allocate memory") || Says(end, "bad_alloc") || Says(end, "memoryerror"),
       BytesLimitText(limits.memory_bytes, "of address space", "-v"));
-  add(death.signal == SIGXFSZ || Says(death, "file too large"),
+  add(end.signal == SIGXFSZ || Says(end, "file too large"),
       BytesLimitText(limits.file_bytes, "in one file", "-f"));
-  add(death.signal == SIGXCPU, LimitText(limits.cpu_seconds, "seconds of CPU time", "-t"));
+  add(end.signal == SIGXCPU, LimitText(limits.cpu_seconds, "seconds of CPU time", "-t"));
   return facts;
 }
 
-std::string MemoryFact(const Death& death, const MemoryWitness& witness) {
-  if (death.signal != SIGKILL) return "";
+std::string MemoryFact(const WorkerEnd& end, const MemoryWitness& witness) {
+  if (end.signal != SIGKILL) return "";
   std::string usage;
   if (witness.peak_bytes.has_value()) {
     absl::StrAppend(&usage, "; the cgroup had at most ", BytesText(*witness.peak_bytes));

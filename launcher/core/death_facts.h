@@ -7,20 +7,14 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "launcher/core/worker_end.h"
 
 // Facts about a worker's end beyond its status: one sentence for each, "<name>: <text>"
 // (docs/LOGS.md lists the names). Pure; threads: any.
 namespace ddprun::launcher {
 
-// One worker that failed.
-struct Death {
-  uint32_t pid = 0;
-  uint32_t rank = 0;
-  int signal = 0;  // 0 = it exited
-  bool core_dumped = false;
-  std::string words;          // its error message and the end of its stderr
-  std::string output_folder;  // of its log files; "" = none
-};
+// What a worker said last: its error message and the end of its stderr.
+std::string WordsOf(const WorkerEnd& end);
 
 // Where the kernel put a core file. `path` has '*' for parts that can't be known afterwards (the
 // time, the name of a thread).
@@ -31,7 +25,7 @@ struct CorePlace {
 
 // Reads /proc/sys/kernel/core_pattern (core(5)). Params: `directory`: that of the dead process;
 // `uses_pid`: core_uses_pid.
-CorePlace ExpandCorePattern(absl::string_view pattern, bool uses_pid, const Death& death,
+CorePlace ExpandCorePattern(absl::string_view pattern, bool uses_pid, const WorkerEnd& end,
                             const std::string& hostname, const std::string& directory);
 
 // True for signals that write a core file by default (signal(7)).
@@ -61,13 +55,13 @@ struct FileSystem {
 bool IsFull(const FileSystem& file_system);
 
 // Whether the worker's words say that a file system is full.
-bool SaysFullDisk(const Death& death);
+bool SaysFullDisk(const WorkerEnd& end);
 
 // "disk: /scratch is full (2.0 TiB)"; "" = no file system is full.
 std::string FullDiskFact(const std::vector<FileSystem>& file_systems);
 
 // The limits that this end speaks of, each with its value and the command that shows it.
-std::vector<std::string> LimitFacts(const Death& death, const Limits& limits);
+std::vector<std::string> LimitFacts(const WorkerEnd& end, const Limits& limits);
 
 // What the kernel counted while the worker lived. nullopt = not known from this kernel.
 struct MemoryWitness {
@@ -80,7 +74,7 @@ struct MemoryWitness {
 
 // Whether the out-of-memory killer was at work, for a worker that was killed by SIGKILL; "" for
 // others, and when nothing is known.
-std::string MemoryFact(const Death& death, const MemoryWitness& witness);
+std::string MemoryFact(const WorkerEnd& end, const MemoryWitness& witness);
 
 }  // namespace ddprun::launcher
 

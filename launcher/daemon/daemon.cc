@@ -30,7 +30,7 @@ constexpr size_t kVisitorsMax = 1024;
 
 void Send(int socket, const daemon::v1::Answer& answer, std::vector<Fd> fds = {}) {
   // If the client has left meanwhile, the answer's descriptors are just closed.
-  Outbox(socket).Send(answer.SerializeAsString(), std::move(fds)).IgnoreError();
+  SendQueue(socket).Send(answer.SerializeAsString(), std::move(fds)).IgnoreError();
 }
 
 const char* WordOf(SpareShelf::State state, bool starts) {

@@ -30,7 +30,7 @@ struct Reply {
 
 absl::Status Send(int socket, daemon::v1::Request request) {
   request.set_program(ProgramIdentity());
-  return Outbox(socket).Send(request.SerializeAsString());
+  return SendQueue(socket).Send(request.SerializeAsString());
 }
 
 absl::StatusOr<Reply> Ask(int socket, daemon::v1::Request request) {

@@ -57,7 +57,7 @@ absl::Status Spare::StartWarden() {
   }
   warden_ = std::move(pair.first);
   watch_ = std::make_unique<FdWatch>(loop_, warden_.get(), [this] { OnWarden(); });
-  return Outbox(warden_.get()).Send(recipe_.setup().SerializeAsString());
+  return SendQueue(warden_.get()).Send(recipe_.setup().SerializeAsString());
 }
 
 void Spare::OnWarden() {

@@ -63,7 +63,7 @@ void Report(int socket, const std::string& why_not, pid_t keeper, std::vector<Fd
   daemon::v1::WardenReady ready;
   ready.set_why_not(why_not);
   ready.set_keeper_pid(static_cast<uint32_t>(keeper));
-  Outbox(socket).Send(ready.SerializeAsString(), std::move(fds)).IgnoreError();
+  SendQueue(socket).Send(ready.SerializeAsString(), std::move(fds)).IgnoreError();
 }
 
 // Reaps what has ended; kills what the keeper left when it is gone. False: nothing is left.

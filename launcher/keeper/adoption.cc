@@ -58,7 +58,7 @@ absl::Status AdoptKeeper(const KeeperOptions& options, absl::Duration limit,
                          KeeperProcess* keeper) {
   DDPRUN_ASSIGN_OR_RETURN(std::vector<Fd> fds, FdsOfAgent());
   const int channel = keeper->channel.get();
-  Outbox outbox(channel);
+  SendQueue outbox(channel);
   DDPRUN_RETURN_IF_ERROR(outbox.Send(Command(options).SerializeAsString(), std::move(fds)));
   const Instant deadline = MonotonicNow() + limit;
   for (;;) {

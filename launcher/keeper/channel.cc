@@ -51,7 +51,7 @@ bool IsShortage(int error) {
 
 }  // namespace
 
-absl::Status Outbox::Send(absl::string_view bytes, std::vector<Fd> fds) {
+absl::Status SendQueue::Send(absl::string_view bytes, std::vector<Fd> fds) {
   if (bytes.size() > kMessageBytesMax) {
     return absl::ResourceExhaustedError(absl::StrCat("a message of ", bytes.size(),
                                                      " bytes to the keeper; at most ",
@@ -79,7 +79,7 @@ absl::Status Outbox::Send(absl::string_view bytes, std::vector<Fd> fds) {
   return IsShortage(error) ? absl::ResourceExhaustedError(status.message()) : status;
 }
 
-absl::Status Outbox::Flush() {
+absl::Status SendQueue::Flush() {
   while (!waiting_.empty()) {
     const Message& next = waiting_.front();
     const int error = SendPacket(channel_, next.bytes, next.fds);

@@ -29,10 +29,10 @@ struct Message {
 
 // A send queue: never blocks, and keeps the messages that the socket doesn't take now, in order.
 // Threads: one.
-class Outbox {
+class SendQueue {
  public:
   // `channel` stays the caller's and must outlive the queue.
-  explicit Outbox(int channel) : channel_(channel) {}
+  explicit SendQueue(int channel) : channel_(channel) {}
 
   // Errors: RESOURCE_EXHAUSTED — the message is longer than kMessageBytesMax, or kWaitingMax wait
   // already, or the kernel lacks memory or descriptors: it was not sent. Any other: the peer is
@@ -51,7 +51,7 @@ class Outbox {
 
 // The next message, or none when there is none now. Descriptors are close-on-exec.
 // Errors: OUT_OF_RANGE — the peer has closed its end or died. INVALID_ARGUMENT — a packet that no
-// Outbox makes; it was dropped, and the next one can be received.
+// SendQueue makes; it was dropped, and the next one can be received.
 absl::StatusOr<std::optional<Message>> ReceiveMessage(int channel);
 
 }  // namespace ddprun::launcher

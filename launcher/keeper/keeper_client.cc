@@ -129,7 +129,7 @@ class ChannelKeeperClient : public KeeperClient {
   Fd warden_pidfd_;
   Fd warden_;
   std::shared_ptr<const Callbacks> callbacks_;  // outlives us in a callback that destroys us
-  Outbox outbox_;
+  SendQueue outbox_;
   bool leftovers_stay_ = false;  // as the last sweep said
   uint32_t left_ = 0;            // processes of ended workers that may still be there
   Timer beat_;
@@ -331,14 +331,14 @@ void ChannelKeeperClient::OnEvent(const v1::Event& event) {
       return OnStartFailed(event.start_failed());
     case v1::Event::kExited: {
       const v1::Exited& exited = event.exited();
-      return callbacks_->on_exited({.generation = exited.generation(),
-                                    .local_rank = exited.local_rank(),
-                                    .pid = static_cast<pid_t>(exited.pid()),
-                                    .exit_code = exited.exit_code(),
-                                    .signal = exited.signal(),
-                                    .core_dumped = exited.core_dumped(),
-                                    .swept = exited.swept(),
-                                    .seen = Instant::FromNanoseconds(exited.seen_ns())});
+      return callbacks_->on_exited(exited.generation(),
+                                   {{.local_rank = exited.local_rank(),
+                                     .pid = exited.pid(),
+                                     .exit_code = exited.exit_code(),
+                                     .signal = exited.signal(),
+                                     .core_dumped = exited.core_dumped()},
+                                    Instant::FromNanoseconds(exited.seen_ns())},
+                                   exited.swept());
     }
     case v1::Event::kStopped: {
       const v1::Stopped& stopped = event.stopped();

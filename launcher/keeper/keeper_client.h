@@ -13,6 +13,7 @@
 #include "base/event_loop.h"
 #include "base/fd.h"
 #include "base/instant.h"
+#include "launcher/core/worker_end.h"
 #include "launcher/keeper/keeper.h"
 
 namespace ddprun::launcher {
@@ -44,18 +45,6 @@ struct ParkRequest {
   std::vector<std::string> tail;         // variables that stand behind all others, in this order
 };
 
-// How a worker ended.
-struct WorkerExit {
-  uint64_t generation = 0;
-  uint32_t local_rank = 0;
-  pid_t pid = 0;
-  int exit_code = 0;
-  int signal = 0;  // 0 = it exited
-  bool core_dumped = false;
-  uint32_t swept = 0;  // processes that it left behind, killed; see keeper.proto
-  Instant seen;        // when the keeper saw it
-};
-
 // A process that a worker has left behind.
 struct LeftProcess {
   pid_t pid = 0;
@@ -85,7 +74,8 @@ class KeeperClient {
     // `error` says what failed with its errno: "exec '/x/y': Permission denied (errno 13, EACCES)".
     std::function<void(uint64_t generation, uint32_t local_rank, absl::Status error)>
         on_start_failed;
-    std::function<void(const WorkerExit&)> on_exited;
+    // `swept`: processes that the worker left behind, killed; see keeper.proto.
+    std::function<void(uint64_t generation, WorkerEnd end, uint32_t swept)> on_exited;
     std::function<void(uint64_t generation, uint32_t local_rank, pid_t pid, int signal)> on_stopped;
     // No process of the generation is left. `swept`: processes other than workers that were killed.
     std::function<void(uint64_t generation, uint32_t swept)> on_empty;

@@ -123,7 +123,7 @@ std::optional<ParkedStart> ParkedProcess::Ask(ParkedStart start, absl::Duration 
     if (!fds.back().valid()) return start;
   }
   // If the socket doesn't take the request at once, exec(2) is quicker than waiting.
-  Outbox outbox(channel_.get());
+  SendQueue outbox(channel_.get());
   if (!outbox.Send(RequestText(start), std::move(fds)).ok() || !outbox.empty()) return start;
   GiveOurPriority(pid_);
   starts_.push_back(
@@ -248,6 +248,6 @@ void ParkedProcess::ReadTexts() {
 
 std::vector<std::string> ParkedProcess::TakeTexts() { return std::exchange(texts_, {}); }
 
-void ParkedProcess::Go(const Fd& answers) { Outbox(answers.get()).Send("go").IgnoreError(); }
+void ParkedProcess::Go(const Fd& answers) { SendQueue(answers.get()).Send("go").IgnoreError(); }
 
 }  // namespace ddprun::launcher

@@ -112,17 +112,17 @@ MemoryWitness DeathProbe::Witness() const {
   return witness;
 }
 
-std::string DeathProbe::CoreFact(const Death& death) const {
-  if (!death.core_dumped) return "";
+std::string DeathProbe::CoreFact(const WorkerEnd& end) const {
+  if (!end.core_dumped) return "";
   std::error_code ignored;
   const CorePlace place =
       ExpandCorePattern(Text("/proc/sys/kernel/core_pattern"),
-                        NumberIn(Text("/proc/sys/kernel/core_uses_pid")).value_or(0) != 0, death,
+                        NumberIn(Text("/proc/sys/kernel/core_uses_pid")).value_or(0) != 0, end,
                         Hostname(), std::filesystem::current_path(ignored).string());
   if (place.path.empty()) {
     const bool systemd = absl::StrContains(place.program, "systemd-coredump");
     return absl::StrCat("core: given to ", place.program,
-                        systemd ? absl::StrCat(" (`coredumpctl info ", death.pid, "`)") : "");
+                        systemd ? absl::StrCat(" (`coredumpctl info ", end.pid, "`)") : "");
   }
   const std::string found = Newest(place.path);
   return found.empty() ? absl::StrCat("core: not found at ", place.path,
@@ -131,8 +131,8 @@ std::string DeathProbe::CoreFact(const Death& death) const {
                        : absl::StrCat("core: ", found);
 }
 
-std::string DeathProbe::SharedMemoryFact(const Death& death) const {
-  if (death.signal != SIGBUS) return "";
+std::string DeathProbe::SharedMemoryFact(const WorkerEnd& end) const {
+  if (end.signal != SIGBUS) return "";
   struct statvfs facts {};
   if (statvfs((root_ + "/dev/shm").c_str(), &facts) != 0 || facts.f_blocks == 0) return "";
   const uint64_t size = uint64_t{facts.f_blocks} * facts.f_frsize;
@@ -145,7 +145,7 @@ std::string DeathProbe::SharedMemoryFact(const Death& death) const {
 // is always looked at. Others only for a worker that says that one is full: which one, its error
 // seldom says. A file system of another machine, which might not answer, is looked at where the
 // worker's folder or words name it, because the worker has just written there.
-std::string DeathProbe::DiskFact(const Death& death) const {
+std::string DeathProbe::DiskFact(const WorkerEnd& end, const std::string& output_folder) const {
   std::vector<FileSystem> looked_at;
   const auto look = [&](const std::string& folder) {
     struct statvfs facts {};
@@ -157,9 +157,9 @@ std::string DeathProbe::DiskFact(const Death& death) const {
                          .files = facts.f_files,
                          .free_files = facts.f_favail});
   };
-  look(death.output_folder);
-  if (!SaysFullDisk(death)) return FullDiskFact(looked_at);
-  look(FolderNamed(death.words));
+  look(output_folder);
+  if (!SaysFullDisk(end)) return FullDiskFact(looked_at);
+  look(FolderNamed(WordsOf(end)));
   if (std::string fact = FullDiskFact(looked_at); !fact.empty()) return fact;
   for (const absl::string_view line : absl::StrSplit(Text("/proc/self/mounts"), '\n')) {
     const std::vector<std::string> fields = absl::StrSplit(line, ' ');
@@ -172,7 +172,8 @@ std::string DeathProbe::DiskFact(const Death& death) const {
   return FullDiskFact(looked_at);
 }
 
-std::vector<std::string> DeathProbe::Facts(const Death& death) const {
+std::vector<std::string> DeathProbe::Facts(const WorkerEnd& end,
+                                           const std::string& output_folder) const {
   const Limits limits{.core_bytes = Limit(RLIMIT_CORE),
                       .open_files = Limit(RLIMIT_NOFILE),
                       .processes = Limit(RLIMIT_NPROC),
@@ -180,10 +181,10 @@ std::vector<std::string> DeathProbe::Facts(const Death& death) const {
                       .memory_bytes = Limit(RLIMIT_AS),
                       .file_bytes = Limit(RLIMIT_FSIZE),
                       .cpu_seconds = Limit(RLIMIT_CPU)};
-  std::vector<std::string> facts = {CoreFact(death), MemoryFact(death, Witness()),
-                                    SharedMemoryFact(death), DiskFact(death)};
+  std::vector<std::string> facts = {CoreFact(end), MemoryFact(end, Witness()),
+                                    SharedMemoryFact(end), DiskFact(end, output_folder)};
   std::erase(facts, "");
-  for (std::string& fact : LimitFacts(death, limits)) facts.push_back(std::move(fact));
+  for (std::string& fact : LimitFacts(end, limits)) facts.push_back(std::move(fact));
   return facts;
 }
 

@@ -21,8 +21,9 @@ class DeathProbe {
 
   // Notes the counters, to be compared later: call it before a generation's workers start.
   void Begin();
-  // Facts as in rendezvous::WorkerFailure, the most telling first. Blocks for some small reads.
-  std::vector<std::string> Facts(const Death& death) const;
+  // WorkerFailure::facts, the most telling first. `output_folder`: of the worker's log files; "" =
+  // none. Blocks for some small reads.
+  std::vector<std::string> Facts(const WorkerEnd& end, const std::string& output_folder) const;
 
  private:
   // Counters of the kernel; nullopt = not known.
@@ -32,9 +33,9 @@ class DeathProbe {
   };
   Counters Count() const;
   MemoryWitness Witness() const;
-  std::string CoreFact(const Death& death) const;
-  std::string SharedMemoryFact(const Death& death) const;
-  std::string DiskFact(const Death& death) const;
+  std::string CoreFact(const WorkerEnd& end) const;
+  std::string SharedMemoryFact(const WorkerEnd& end) const;
+  std::string DiskFact(const WorkerEnd& end, const std::string& output_folder) const;
   std::string Text(const std::string& path) const;
 
   std::string root_;

@@ -5,7 +5,6 @@
 #include <algorithm>
 #include <cerrno>
 #include <cstdio>
-#include <cstdlib>
 #include <filesystem>
 #include <nlohmann/json.hpp>
 #include <system_error>
@@ -19,6 +18,7 @@
 #include "base/text.h"
 #include "launcher/core/environment.h"
 #include "launcher/machine/host_probe.h"
+#include "launcher/os/process_environment.h"
 #include "launcher/os/text_files.h"
 
 namespace ddprun::launcher {
@@ -106,11 +106,7 @@ void RemoveOldest(const std::string& folder) {
 }  // namespace
 
 std::string EndedJobsFolder() {
-  const auto environment = [](const std::string& name) {
-    const char* value = std::getenv(name.c_str());
-    return value == nullptr ? std::nullopt : std::optional<std::string>(value);
-  };
-  const std::string folder = UserFolder(environment, "XDG_STATE_HOME", ".local/state");
+  const std::string folder = UserFolder(ProcessEnvironment, "XDG_STATE_HOME", ".local/state");
   return folder.empty() ? "" : folder + "/ddprun/ended";
 }
 

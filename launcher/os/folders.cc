@@ -3,6 +3,7 @@
 #include <fcntl.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <cstdlib>
 #include <filesystem>
@@ -55,6 +56,17 @@ std::vector<std::string> TemporaryFolders() {
   std::error_code error;
   add(std::filesystem::current_path(error));  // none where it was removed
   return folders;
+}
+
+std::vector<std::string> NamesIn(const std::string& folder, size_t most) {
+  std::vector<std::string> names;
+  std::error_code error;
+  for (std::filesystem::directory_iterator entry(folder, error), end;
+       !error && entry != end && names.size() < most; entry.increment(error)) {
+    names.push_back(entry->path().filename());
+  }
+  std::sort(names.begin(), names.end());
+  return names;
 }
 
 void RemoveEmptyFolders(const std::string& path) {

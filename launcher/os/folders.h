@@ -1,6 +1,8 @@
 #ifndef DDPRUN_LAUNCHER_OS_FOLDERS_H_
 #define DDPRUN_LAUNCHER_OS_FOLDERS_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <string>
 #include <vector>
 
@@ -24,6 +26,10 @@ absl::Status TryFolder(const std::string& path);
 // The folders for temporary files, absolute, best first; in the order of Python's tempfile, and
 // so of torchrun: $TMPDIR, $TEMP, $TMP, /tmp, /var/tmp, /usr/tmp, the working folder. Threads: any.
 std::vector<std::string> TemporaryFolders();
+
+// The names in a folder except "." and "..", at most `most` of them, sorted; empty if the folder
+// can't be read. Threads: any.
+std::vector<std::string> NamesIn(const std::string& folder, size_t most = SIZE_MAX);
 
 // Removes `path` and all folders below it that have no file in them or below. Symbolic links are
 // files. Folders that can't be removed are left. Threads: any.

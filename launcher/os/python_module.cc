@@ -15,6 +15,7 @@
 #include "base/nearest.h"
 #include "base/text.h"
 #include "launcher/core/python_packages.h"
+#include "launcher/os/folders.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -63,25 +64,12 @@ bool IsFolder(const std::string& path) {
   return fs::is_directory(path, ignored);
 }
 
-// The names in a folder, at most kEntriesMax.
-std::vector<std::string> NamesIn(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (fs::directory_iterator each(folder, error), end; !error && each != end;
-       each.increment(error)) {
-    names.push_back(each->path().filename().string());
-    if (names.size() == kEntriesMax) break;
-  }
-  std::sort(names.begin(), names.end());
-  return names;
-}
-
 // A package without an __init__.py counts where a file of Python lies in it: a folder "datasets"
 // that holds images is no module.
 bool IsPackage(const std::string& folder) {
   if (Exists(folder + "/__init__.py")) return true;
   if (!IsFolder(folder)) return false;
-  const std::vector<std::string> names = NamesIn(folder);
+  const std::vector<std::string> names = NamesIn(folder, kEntriesMax);
   return std::any_of(names.begin(), names.end(),
                      [](const std::string& name) { return absl::EndsWith(name, ".py"); });
 }
@@ -94,7 +82,7 @@ bool HasModule(const std::string& folder, const std::string& module) {
 // In the folders where pip, conda and Debian put packages.
 bool EnvironmentHasModule(const std::string& prefix, const std::string& module) {
   for (const char* lib : {"/lib", "/local/lib"}) {
-    for (const std::string& name : NamesIn(prefix + lib)) {
+    for (const std::string& name : NamesIn(prefix + lib, kEntriesMax)) {
       if (!absl::StartsWith(name, "python3")) continue;
       for (const char* packages : {"/site-packages", "/dist-packages"}) {
         const std::string path = absl::StrCat(prefix, lib, "/", name, packages, "/", module);
@@ -186,7 +174,7 @@ Places PlacesOf(const PythonStart& start) {
   }
   const std::vector<std::string> around = places.above;
   for (const std::string& folder : around) {
-    for (const std::string& name : NamesIn(folder)) {
+    for (const std::string& name : NamesIn(folder, kEntriesMax)) {
       const std::string path = absl::StrCat(folder, "/", name);
       if (name.front() != '.' && IsFolder(path)) AddOnce(path, &places.below);
     }
@@ -212,7 +200,7 @@ std::string InFolder(const std::vector<std::string>& folders, const Places& plac
 // The modules of a folder, by the names of files.
 std::vector<std::string> ModulesIn(const std::string& folder) {
   std::vector<std::string> modules;
-  for (const std::string& name : NamesIn(folder)) {
+  for (const std::string& name : NamesIn(folder, kEntriesMax)) {
     if (absl::EndsWith(name, ".py")) {
       modules.push_back(name);
     } else if (name.find('.') == std::string::npos && IsPackage(absl::StrCat(folder, "/", name))) {

@@ -180,7 +180,7 @@ std::string NodesText(const rendezvous::JobSpec& job) {
   if (job.nodes_min != job.nodes_max) {
     return absl::StrCat(job.nodes_min, " to ", job.nodes_max, " nodes");
   }
-  return absl::StrCat(job.nodes_max, job.nodes_max == 1 ? " node" : " nodes");
+  return CountText(job.nodes_max, "node");
 }
 
 void IdentifyJob(const WorkerCommand& command, rendezvous::JobSpec* job) {

@@ -65,11 +65,12 @@ namespace {
 // Whether the way in which a forked worker ended may be due to the fork: CUDA refuses to start in
 // the child of a process that has used it, and a library crashes that relies on a thread which the
 // child doesn't have.
-bool MayBeOfTheFork(const WorkerExit& exit, absl::string_view why) {
+bool MayBeOfTheFork(const WorkerEnd& end) {
   // Without SIGABRT: NCCL's watchdog ends a worker with it when a peer is gone.
   static constexpr std::array kCrashes = {SIGSEGV, SIGBUS, SIGILL, SIGFPE};
-  return absl::c_linear_search(kCrashes, exit.signal) ||
-         absl::StrContains(why, "in forked subprocess");
+  return absl::c_linear_search(kCrashes, end.signal) ||
+         absl::StrContains(absl::StrCat(end.message, end.traceback, end.stderr_tail),
+                           "in forked subprocess");
 }
 
 // --warm_memory in bytes; 0 = no bound.
@@ -285,11 +286,11 @@ void WarmStarts::OnStarted(uint64_t generation, uint32_t local_rank, pid_t pid, 
 }
 
 // Workers that end after the first one mostly end because of it.
-void WarmStarts::OnExited(const WorkerExit& exit, absl::string_view why) {
-  if (exit.generation != generation_ || !forked_.contains(exit.local_rank)) return;
-  const bool forked = forked_[exit.local_rank];
+void WarmStarts::OnExited(uint64_t generation, const WorkerEnd& end) {
+  if (generation != generation_ || !forked_.contains(end.local_rank)) return;
+  const bool forked = forked_[end.local_rank];
   forked_.clear();
-  Do(starter_.OnFirstEnd(forked, MayBeOfTheFork(exit, why), loop_->Now() - prepared_));
+  Do(starter_.OnFirstEnd(forked, MayBeOfTheFork(end), loop_->Now() - prepared_));
 }
 
 void WarmStarts::CountStart(bool parked) {

@@ -67,7 +67,7 @@ class WarmStarts {
   // From the keeper's callbacks.
   void OnStarted(uint64_t generation, uint32_t local_rank, pid_t pid, bool parked);
   // `why`: the worker's own error message, if known.
-  void OnExited(const WorkerExit& exit, absl::string_view why);
+  void OnExited(uint64_t generation, const WorkerEnd& end);
   void OnSaid(const std::string& text);
   void OnEnded(const std::string& how);
   // No process of the node's workers is left.

@@ -23,9 +23,7 @@ constexpr size_t kMessageShownMax = 600;
 std::string FirstLine(absl::string_view text) {
   text = text.substr(0, text.find('\n'));
   if (text.size() <= kMessageShownMax) return std::string(text);
-  size_t end = kMessageShownMax;  // or before it, between two characters
-  while (end > 0 && (static_cast<unsigned char>(text[end]) & 0xc0) == 0x80) --end;
-  return absl::StrCat(text.substr(0, end), "…");
+  return absl::StrCat(text.substr(0, CutLength(text, kMessageShownMax)), "…");
 }
 
 // What is known about a worker's end, in one line: its message, the error in its last output, or

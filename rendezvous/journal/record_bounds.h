@@ -14,9 +14,6 @@ inline constexpr size_t kFailureKindBytesMax = 2 * kTextBytesMax + 64;
 inline constexpr uint64_t kLivesMax = uint64_t{1} << 23;  // nonces have the number of a life
 inline constexpr uint64_t kGenerationMax = uint64_t{1} << 56;
 
-// 73 years: no job gets there, and the sum of two such times and a clock's time doesn't overflow.
-inline constexpr int64_t kAgeMaxNs = int64_t{1} << 61;
-
 }  // namespace ddprun::rendezvous
 
 #endif  // DDPRUN_RENDEZVOUS_JOURNAL_RECORD_BOUNDS_H_

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/check.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
 #include "base/text.h"
@@ -24,14 +23,6 @@ namespace ddprun::rendezvous {
 namespace {
 
 constexpr size_t kNamesShownMax = 3;
-
-// The processor time of this thread. Delays by other threads don't count, so they don't make an
-// answer look expensive.
-absl::Duration ThreadTime() {
-  timespec time{};
-  DDPRUN_CHECK(clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time) == 0, "no clock of this thread");
-  return absl::DurationFromTimespec(time);
-}
 
 // The consequences for the job without the node, for people.
 std::string DrainText(const JobView& view, const NodeView& node) {

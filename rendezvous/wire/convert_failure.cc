@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "rendezvous/core/bounds.h"
-#include "rendezvous/wire/text.h"
+#include "rendezvous/wire/fields.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -14,63 +14,46 @@ constexpr uint32_t kSignalMax = 64;  // SIGRTMAX on Linux, signal(7)
 
 }  // namespace
 
-WorkerFailure ReadFailure(FieldChecker* checker, absl::string_view field,
-                          const v1::WorkerFailure& proto) {
-  const auto path = [field](absl::string_view name) { return absl::StrCat(field, ".", name); };
-  WorkerFailure failure;
-  failure.rank = checker->Number(path("rank"), proto.rank(), 0, kNodesMax * kWorkersPerNodeMax - 1);
-  failure.local_rank =
-      checker->Number(path("local_rank"), proto.local_rank(), 0, kWorkersPerNodeMax - 1);
-  failure.node_id = NodeId(checker->OptionalName(path("node_id"), proto.node_id()));
-  failure.hostname = checker->OptionalName(path("hostname"), proto.hostname());
-  failure.pid = checker->ProcessId(path("pid"), proto.pid());
-  failure.exit_code =
-      static_cast<int>(checker->Number(path("exit_code"), proto.exit_code(), 0, kExitCodeMax));
-  failure.signal = static_cast<int>(checker->Number(path("signal"), proto.signal(), 0, kSignalMax));
-  failure.core_dumped = proto.core_dumped();
-  failure.start_error = checker->Text(path("start_error"), proto.start_error());
-  failure.message = checker->Text(path("message"), proto.message());
-  failure.traceback = checker->Text(path("traceback"), proto.traceback(), kTracebackBytesMax);
-  failure.error_file = checker->Text(path("error_file"), proto.error_file());
-  failure.stderr_tail = checker->Text(path("stderr_tail"), proto.stderr_tail());
-  failure.wall_time_ms = proto.wall_time_ms();
-  failure.after_first_ms = proto.after_first_ms();
-  failure.generation = Generation(proto.generation());
-  failure.hung = proto.hung();
-  failure.preflight = proto.preflight();
-  failure.texts_left_out = proto.texts_left_out();
-  checker->Count(path("facts"), proto.facts_size(), kFactsMax);
-  if (!checker->status().ok()) return failure;
-  for (const std::string& fact : proto.facts()) {
-    failure.facts.push_back(checker->Text(path("facts"), fact, kFactBytesMax));
+template <typename Wire>
+void Fields(Wire wire, CoreOf<Wire, WorkerFailure>& core, ProtoOf<Wire, v1::WorkerFailure>& proto) {
+  wire.Number(DDPRUN_FIELD(rank), 0, kWorkersMax - 1);
+  wire.Number(DDPRUN_FIELD(local_rank), 0, kWorkersPerNodeMax - 1);
+  wire.CutName(DDPRUN_FIELD(node_id));
+  wire.CutName(DDPRUN_FIELD(hostname));
+  wire.ProcessId(DDPRUN_FIELD(pid));
+  wire.Number(DDPRUN_FIELD(exit_code), 0, kExitCodeMax);
+  wire.Number(DDPRUN_FIELD(signal), 0, kSignalMax);
+  wire.Any(DDPRUN_FIELD(core_dumped));
+  wire.Text(DDPRUN_FIELD(start_error));
+  wire.Text(DDPRUN_FIELD(message));
+  wire.TextEnd(DDPRUN_FIELD(traceback), kTracebackBytesMax);
+  wire.Text(DDPRUN_FIELD(error_file));
+  wire.TextEnd(DDPRUN_FIELD(stderr_tail));
+  wire.Any(DDPRUN_FIELD(wall_time_ms));
+  wire.Any(DDPRUN_FIELD(after_first_ms));
+  wire.Any(DDPRUN_FIELD(generation));
+  wire.Any(DDPRUN_FIELD(hung));
+  wire.Any(DDPRUN_FIELD(preflight));
+  wire.Any(DDPRUN_FIELD(texts_left_out));
+  if constexpr (Wire::kReads) {
+    wire.checker()->Count(wire.Path("facts"), proto.facts_size(), kFactsMax);
+    if (!wire.checker()->status().ok()) return;
+    for (const std::string& fact : proto.facts()) {
+      core.facts.push_back(wire.checker()->Text(wire.Path("facts"), fact, kFactBytesMax));
+    }
+  } else {
+    for (size_t i = 0; i < std::min(core.facts.size(), kFactsMax); ++i) {
+      proto.add_facts(CutText(core.facts[i], kFactBytesMax));
+    }
   }
-  return failure;
 }
 
-void WriteFailure(const WorkerFailure& failure, v1::WorkerFailure* proto) {
-  proto->set_rank(failure.rank);
-  proto->set_local_rank(failure.local_rank);
-  proto->set_node_id(CutText(failure.node_id.value(), kNameBytesMax));
-  proto->set_hostname(CutText(failure.hostname, kNameBytesMax));
-  proto->set_pid(failure.pid);
-  proto->set_exit_code(static_cast<uint32_t>(failure.exit_code));
-  proto->set_signal(static_cast<uint32_t>(failure.signal));
-  proto->set_core_dumped(failure.core_dumped);
-  proto->set_start_error(CutText(failure.start_error, kTextBytesMax));
-  proto->set_message(CutText(failure.message, kTextBytesMax));
-  proto->set_traceback(CutTextFront(failure.traceback, kTracebackBytesMax));
-  proto->set_error_file(CutText(failure.error_file, kTextBytesMax));
-  proto->set_stderr_tail(CutTextFront(failure.stderr_tail, kTextBytesMax));
-  proto->set_wall_time_ms(failure.wall_time_ms);
-  proto->set_after_first_ms(failure.after_first_ms);
-  proto->set_generation(failure.generation.value());
-  proto->set_hung(failure.hung);
-  proto->set_preflight(failure.preflight);
-  proto->set_texts_left_out(failure.texts_left_out);
-  for (size_t i = 0; i < std::min(failure.facts.size(), kFactsMax); ++i) {
-    proto->add_facts(CutText(failure.facts[i], kFactBytesMax));
-  }
+WorkerFailure ReadFailure(FieldChecker* checker, absl::string_view field,
+                          const v1::WorkerFailure& proto) {
+  return Read<WorkerFailure>(checker, field, proto);
 }
+
+void WriteFailure(const WorkerFailure& failure, v1::WorkerFailure* proto) { Write(failure, proto); }
 
 std::vector<WorkerFailure> ReadFailures(
     FieldChecker* checker, absl::string_view field,

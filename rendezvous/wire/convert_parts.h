@@ -28,6 +28,11 @@ void WriteNodeInfo(const NodeInfo& node, v1::NodeInfo* proto);
 Verdict ReadVerdict(FieldChecker* checker, absl::string_view field, const v1::Verdict& proto);
 void WriteVerdict(const Verdict& verdict, v1::Verdict* proto);
 
+// What goes from agents to the service, and from there to people who watch.
+void WriteGpus(const std::vector<GpuUse>& gpus,
+               google::protobuf::RepeatedPtrField<v1::GpuStatus>* protos);
+void WriteWarm(const WarmUse& warm, v1::WarmStatus* proto);
+
 // An unknown cause counts as kOther.
 TimeCause ReadTimeCause(int cause);
 v1::TimeCause WriteTimeCause(TimeCause cause);
@@ -36,6 +41,10 @@ v1::TimeCause WriteTimeCause(TimeCause cause);
 uint32_t ToMilliseconds(absl::Duration time);
 // The time in milliseconds for a field in which 0 has a meaning, or is the default.
 uint32_t ToMillisecondsOrZero(absl::Duration time);
+// The whole milliseconds or microseconds, the last at most 2^32 - 1; 0 for a negative time.
+uint64_t ToWholeMilliseconds(absl::Duration time);
+uint64_t ToMicroseconds(absl::Duration time);
+uint32_t ToBoundedMicroseconds(absl::Duration time);
 
 }  // namespace ddprun::rendezvous
 

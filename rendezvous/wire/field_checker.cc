@@ -6,6 +6,9 @@
 #include "absl/strings/ascii.h"
 #include "absl/strings/escaping.h"
 #include "absl/strings/str_cat.h"
+#include "base/progress_page.h"
+#include "base/text.h"
+#include "rendezvous/core/policy_rule.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -70,6 +73,11 @@ uint64_t FieldChecker::NonZero(absl::string_view field, uint64_t value) {
   return value;
 }
 
+uint64_t FieldChecker::Step(absl::string_view field, uint64_t step) {
+  Require(step <= kProgressStepMax, field, absl::StrCat(step, " is not below 2^56"));
+  return step;
+}
+
 uint32_t FieldChecker::ProcessId(absl::string_view field, uint32_t value) {
   return Number(field, value, 0, std::numeric_limits<int32_t>::max());
 }
@@ -93,6 +101,17 @@ absl::Duration FieldChecker::Milliseconds(absl::string_view field, uint32_t ms,
 absl::Duration FieldChecker::Microseconds(absl::string_view field, uint64_t us) {
   Require(us <= kTimeMaxUs, field, absl::StrCat(us, " is above 2^56"));
   return absl::Microseconds(std::min(us, kTimeMaxUs));
+}
+
+absl::Duration FieldChecker::Nanoseconds(absl::string_view field, int64_t ns) {
+  Require(ns >= 0 && ns <= kAgeMaxNs, field, absl::StrCat(ns, " ns is not within 0 to 2^61"));
+  return absl::Nanoseconds(std::clamp<int64_t>(ns, 0, kAgeMaxNs));
+}
+
+std::string FieldChecker::Rule(absl::string_view field, const std::string& name) {
+  if (RuleOf(name).has_value()) return name;
+  Require(false, field, absl::StrCat(ddprun::Quoted(name), " is no rule of this release"));
+  return "";
 }
 
 void FieldChecker::Count(absl::string_view field, int count, size_t most) {

@@ -15,6 +15,12 @@ namespace ddprun::rendezvous {
 // 2,284 years: nothing of a job gets there, and no sum of such times overflows.
 inline constexpr uint64_t kTimeMaxUs = uint64_t{1} << 56;
 
+// 73 years: no job gets there, and the sum of two such times and a clock's time doesn't overflow.
+inline constexpr int64_t kAgeMaxNs = int64_t{1} << 61;
+
+// Workers of one job.
+inline constexpr uint32_t kWorkersMax = kNodesMax * kWorkersPerNodeMax;
+
 // Reads the fields of one message from the wire and keeps the first error, so that a conversion is
 // a list of its fields with their ranges.
 //
@@ -33,6 +39,8 @@ class FieldChecker {
   uint32_t Number(absl::string_view field, uint32_t value, uint32_t least, uint32_t most);
   // A number that is never 0.
   uint64_t NonZero(absl::string_view field, uint64_t value);
+  // A step that a worker may mark.
+  uint64_t Step(absl::string_view field, uint64_t step);
   // A process id, or 0.
   uint32_t ProcessId(absl::string_view field, uint32_t value);
   // A TCP port, or 0.
@@ -42,6 +50,10 @@ class FieldChecker {
                               absl::Duration least = absl::Milliseconds(1));
   // How long something has lasted, up to kTimeMaxUs.
   absl::Duration Microseconds(absl::string_view field, uint64_t us);
+  // An age or a duration to come, up to kAgeMaxNs; never negative.
+  absl::Duration Nanoseconds(absl::string_view field, int64_t ns);
+  // The name of a Rule.
+  std::string Rule(absl::string_view field, const std::string& name);
   // A number of entries.
   void Count(absl::string_view field, int count, size_t most);
   // Refuses when `has` is false.
@@ -51,6 +63,7 @@ class FieldChecker {
 
   // OK, or the first error: INVALID_ARGUMENT; RESOURCE_EXHAUSTED for a bound of core/bounds.h.
   const absl::Status& status() const { return status_; }
+  bool ok() const { return status_.ok(); }
 
  private:
   void Refuse(absl::StatusCode code, absl::string_view field, absl::string_view wrong);

@@ -62,7 +62,7 @@ int Run(absl::Duration isolation_timeout, bool hold_channel,
   launcher::KeeperClient::Callbacks callbacks;
   callbacks.on_started = [](uint64_t, uint32_t, pid_t, bool) {};
   callbacks.on_start_failed = [](uint64_t, uint32_t, absl::Status error) { _exit(Fail(error)); };
-  callbacks.on_exited = [](const launcher::WorkerExit&) {};
+  callbacks.on_exited = [](uint64_t, const launcher::WorkerEnd&, uint32_t) {};
   callbacks.on_stopped = [](uint64_t, uint32_t, pid_t, int) {};
   callbacks.on_empty = [](uint64_t, uint32_t) {};
   callbacks.on_keeper_lost = [&](absl::Status why) {

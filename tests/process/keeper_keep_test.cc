@@ -8,8 +8,6 @@
 namespace ddprun::testing {
 namespace {
 
-using launcher::WorkerExit;
-
 TEST(KeeperKeepTest, WhoIsSparedLivesOnAndIsKept) {
   KeeperUnderTest keeper;
   keeper.Spawn(1, 0, Misbehave({"live"})).ReadyPid();

@@ -12,8 +12,6 @@
 namespace ddprun::testing {
 namespace {
 
-using launcher::WorkerExit;
-
 TEST(KeeperTreeTest, ADaemonDiesWithItsWorker) {
   KeeperUnderTest keeper;
   PipeReader& out = keeper.Spawn(1, 0, Misbehave({"daemon", "3"}));

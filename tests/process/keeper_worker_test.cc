@@ -16,7 +16,6 @@
 namespace ddprun::testing {
 namespace {
 
-using launcher::WorkerExit;
 using ::testing::TempDir;
 
 // A file of this test; removed with it.

@@ -25,7 +25,6 @@ namespace ddprun::testing {
 namespace {
 
 using launcher::KeeperClient;
-using launcher::WorkerExit;
 
 bool WaitReadable(int fd, Instant until) {
   pollfd poll_fd{.fd = fd, .events = POLLIN, .revents = 0};
@@ -155,8 +154,8 @@ KeeperUnderTest::KeeperUnderTest(absl::Duration isolation_timeout, const std::st
     start_failed[{generation, rank}] = std::move(error);
     Changed();
   };
-  callbacks.on_exited = [this](const WorkerExit& exit) {
-    exited[{exit.generation, exit.local_rank}] = exit;
+  callbacks.on_exited = [this](uint64_t generation, launcher::WorkerEnd end, uint32_t swept) {
+    exited[{generation, end.local_rank}] = {std::move(end), swept};
     Changed();
   };
   callbacks.on_stopped = [this](uint64_t generation, uint32_t rank, pid_t /*pid*/, int signal) {

@@ -61,6 +61,11 @@ bool DiesWithin(pid_t pid, absl::Duration limit = kPatience);
 // Reaps children until none is left; gives those that live on after `limit`.
 std::vector<pid_t> ReapAllChildren(absl::Duration limit = kPatience);
 
+// A worker's end as the keeper reports it.
+struct WorkerExit : launcher::WorkerEnd {
+  uint32_t swept = 0;
+};
+
 // Starts a program in a session of its own, with stdin and stdout in pipes and, when valid, `extra`
 // as its descriptor 3.
 struct Program {
@@ -87,7 +92,7 @@ class KeeperUnderTest {
 
   pid_t RunUntilStarted(uint64_t generation, uint32_t local_rank);
   // A worker's end; `pid` is 0 when it didn't come.
-  launcher::WorkerExit RunUntilExited(uint64_t generation, uint32_t local_rank);
+  WorkerExit RunUntilExited(uint64_t generation, uint32_t local_rank);
   // Sweeps and gives how many were swept; none when Empty didn't come.
   std::optional<uint32_t> Sweep(uint64_t generation, const std::vector<uint32_t>& spared = {});
 
@@ -104,7 +109,7 @@ class KeeperUnderTest {
   std::vector<std::string> said;   // by the parked process
   std::vector<std::string> ended;  // how parked processes ended
   std::map<Key, absl::Status> start_failed;
-  std::map<Key, launcher::WorkerExit> exited;
+  std::map<Key, WorkerExit> exited;
   std::map<Key, int> stopped;  // the signal
   std::map<uint64_t, uint32_t> empty;
   std::optional<absl::Status> keeper_lost;

@@ -426,12 +426,11 @@ void SimNode::HandleHung(const launcher::HandleHungWorkers& order) {
 }
 
 void SimNode::EndWorker(Generation generation, uint32_t local_rank,
-                        const launcher::WorkerEnd& how) {
+                        const rendezvous::WorkerFailure& how) {
   if (generation_ != generation || !std::exchange(workers_.at(local_rank).alive, false)) return;
-  launcher::WorkerEnd end = how;
+  launcher::WorkerEnd end{how, LocalNow()};
   end.local_rank = local_rank;
   end.pid = workers_[local_rank].pid;
-  end.seen = LocalNow();
   callbacks_.worker_ended(number_, generation, end.ok(), workers_[local_rank].saves);
   Handle(launcher::WorkerEnded{generation, end});
 }

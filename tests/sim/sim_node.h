@@ -161,7 +161,7 @@ class SimNode {
   void HandleHung(const launcher::HandleHungWorkers& order);
   rendezvous::HangReport Findings() const;
   void EndWorker(rendezvous::Generation generation, uint32_t local_rank,
-                 const launcher::WorkerEnd& how);
+                 const rendezvous::WorkerFailure& how);
   void EndAgent();
   void BeginStep(rendezvous::Generation generation, uint32_t local_rank);
   void Save(uint32_t local_rank);

@@ -19,6 +19,7 @@
 #include "base/errno_status.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "base/version.h"
 #include "tools/doctor/core/machine_differences.h"
 #include "tools/doctor/core/machine_findings.h"
@@ -150,7 +151,7 @@ absl::StatusOr<NodesText> CompareDoctor(const DoctorOptions& options,
   NodesText shown{.text = options.json ? ComparisonJson(texts, machines)
                                        : NodesDoctorText(findings, ComparisonText(machines))};
   if (bad > 0) {
-    shown.failure = absl::StrCat("the nodes have ", bad, bad == 1 ? " error" : " errors",
+    shown.failure = absl::StrCat("the nodes have ", CountText(bad, "error"),
                                  options.strict ? " or warnings" : "",
                                  "; the report of ddprun doctor is in the output of rank 0's node");
   }

@@ -25,6 +25,7 @@
 #include "tools/doctor/text_file.h"
 #include "launcher/machine/host_probe.h"
 #include "launcher/machine/topology_probe.h"
+#include "launcher/os/folders.h"
 #include "launcher/os/tool_output.h"
 #include "launcher/warm/core/learned.h"
 

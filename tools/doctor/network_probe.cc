@@ -12,6 +12,7 @@
 #include "tools/doctor/machine_probe.h"
 #include "tools/doctor/text_file.h"
 #include "launcher/machine/address_list.h"
+#include "launcher/os/folders.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,9 +1,6 @@
 #include "tools/doctor/text_file.h"
 
-#include <algorithm>
-#include <filesystem>
 #include <fstream>
-#include <system_error>
 
 #include "absl/strings/ascii.h"
 #include "base/text.h"
@@ -23,17 +20,6 @@ std::string FirstLine(const std::string& path) {
   constexpr size_t kShownBytes = 200;
   const std::string text = TextOfFile(path);
   return Shown(absl::StripAsciiWhitespace(text.substr(0, text.find('\n'))), kShownBytes);
-}
-
-std::vector<std::string> NamesIn(const std::string& folder) {
-  std::vector<std::string> names;
-  std::error_code error;
-  for (std::filesystem::directory_iterator entry(folder, error), end; !error && entry != end;
-       entry.increment(error)) {
-    names.push_back(entry->path().filename());
-  }
-  std::sort(names.begin(), names.end());
-  return names;
 }
 
 }  // namespace ddprun::launcher

@@ -2,7 +2,6 @@
 #define DDPRUN_TOOLS_DOCTOR_TEXT_FILE_H_
 
 #include <string>
-#include <vector>
 
 namespace ddprun::launcher {
 
@@ -13,8 +12,6 @@ std::string TextOfFile(const std::string& path);
 // The first line of a file without surrounding blanks, safe to show, at most 200 bytes; "" as
 // above.
 std::string FirstLine(const std::string& path);
-// The names in a folder except "." and "..", sorted; empty if the folder can't be read.
-std::vector<std::string> NamesIn(const std::string& folder);
 
 }  // namespace ddprun::launcher
 

@@ -2,8 +2,8 @@
 
 #include <algorithm>
 #include <cstdint>
-#include <ctime>
 
+#include "base/clock.h"
 #include "base/rng.h"
 
 namespace ddprun::launcher {
@@ -11,12 +11,6 @@ namespace {
 
 constexpr int kSamples = 8;
 constexpr int kSteps = 400'000;
-
-absl::Duration ThreadTime() {
-  timespec time{};
-  clock_gettime(CLOCK_THREAD_CPUTIME_ID, &time);
-  return absl::DurationFromTimespec(time);
-}
 
 }  // namespace
 

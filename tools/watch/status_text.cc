@@ -62,7 +62,7 @@ std::string WarmText(const NodeStatus& node) {
   };
   std::string text;
   if (const uint32_t all = warm.warm_workers() + warm.cold_workers(); all > 0) {
-    absl::StrAppend(&text, warm.warm_workers(), " of ", all, all == 1 ? " worker" : " workers");
+    absl::StrAppend(&text, warm.warm_workers(), " of ", CountText(all, "worker"));
     if (warm.saved_ms() > 0) absl::StrAppend(&text, ", ", TimeText(warm.saved_ms()), " saved");
     absl::StrAppend(&text, why(warm.cold_workers() > 0), "; ");
   }
@@ -106,10 +106,8 @@ std::string GenerationText(const GenerationStatus& generation) {
   const uint64_t ended = generation.has_ended_ms_ago() ? generation.ended_ms_ago() : 0;
   const uint64_t lasted = generation.began_ms_ago() - std::min(ended, generation.began_ms_ago());
   std::string text = absl::StrFormat(
-      "  %5d  %s on %s, %s %s", generation.generation(),
-      absl::StrCat(generation.world_size(), generation.world_size() == 1 ? " rank" : " ranks"),
-      absl::StrCat(generation.group_world_size(),
-                   generation.group_world_size() == 1 ? " node" : " nodes"),
+      "  %5d  %s on %s, %s %s", generation.generation(), CountText(generation.world_size(), "rank"),
+      CountText(generation.group_world_size(), "node"),
       generation.has_ended_ms_ago() ? "lasted" : "runs for", TimeText(lasted));
   if (generation.has_last_step()) {
     absl::StrAppend(&text, ", steps ", RangeText(generation.first_step(), generation.last_step()));
@@ -202,7 +200,7 @@ std::string WarmStartText(const JobStatus& job) {
   }
   if (warm + cold == 0) return "";
   std::string text = absl::StrCat("  warm start of generation ", job.generation(), ": ", warm,
-                                  " of ", warm + cold, warm + cold == 1 ? " worker" : " workers");
+                                  " of ", CountText(warm + cold, "worker"));
   if (saved_ms > 0) absl::StrAppend(&text, ", ", TimeText(saved_ms), " saved");
   if (parked > 0) absl::StrAppend(&text, "; ", BytesText(parked), " parked");
   return text + "\n";
@@ -256,9 +254,9 @@ std::string NodeStateText(const agent::v1::NodeState& node) {
 
 std::string StatusText(const rendezvous::v1::GetStatusReply& reply, const std::string& target,
                        StatusDetail detail) {
-  std::string text = absl::StrFormat(
-      "ddprun rendezvous service %s at %s, term %x, %s\n", reply.release(), target, reply.term(),
-      absl::StrCat(reply.jobs_size(), reply.jobs_size() == 1 ? " job" : " jobs"));
+  std::string text =
+      absl::StrFormat("ddprun rendezvous service %s at %s, term %x, %s\n", reply.release(), target,
+                      reply.term(), CountText(reply.jobs_size(), "job"));
   for (const JobStatus& job : reply.jobs()) {
     absl::StrAppend(&text, JobText(job, detail));
   }

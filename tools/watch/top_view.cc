@@ -205,12 +205,11 @@ std::string SummaryText(const std::vector<Row>& rows, size_t nodes, double media
     if (row.step) least = std::min(least.value_or(UINT64_MAX), *row.step);
     if (row.step) most = std::max(most, *row.step);
   }
-  std::string text = absl::StrCat(nodes, nodes == 1 ? " node, " : " nodes, ", ranks,
-                                  ranks == 1 ? " rank" : " ranks");
+  std::string text = absl::StrCat(CountText(nodes, "node"), ", ", CountText(ranks, "rank"));
   if (least) absl::StrAppend(&text, "; step ", RangeText(*least, most));
   if (median > 0) absl::StrAppend(&text, "; ", RateText(median), " steps/s");
   if (gpus.count > 0) {
-    absl::StrAppend(&text, "; ", gpus.count, gpus.count == 1 ? " GPU " : " GPUs ");
+    absl::StrAppend(&text, "; ", CountText(gpus.count, "GPU"), " ");
     if (gpus.lost > 0 && gpus.lost < gpus.count) absl::StrAppend(&text, "(", gpus.lost, " lost) ");
     absl::StrAppend(&text, GpuPercentText(gpus));
     if (gpus.lost < gpus.count) absl::StrAppend(&text, ", ", GpuMemoryText(gpus), " GiB");
@@ -232,7 +231,7 @@ std::string SlowestText(const std::vector<Row>& rows) {
   if (last == nullptr) return "";
   std::string text = absl::StrCat("slowest: rank ", *last->rank, " on ", last->node);
   if (last->behind > 0) {
-    absl::StrAppend(&text, ", ", last->behind, last->behind == 1 ? " step" : " steps", " behind");
+    absl::StrAppend(&text, ", ", CountText(last->behind, "step"), " behind");
   }
   if (others > 0) absl::StrAppend(&text, "; ", others, others == 1 ? " more lags" : " more lag");
   return text;

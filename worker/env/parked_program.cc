@@ -19,8 +19,8 @@
 #include <csignal>
 #include <cstdint>
 #include <cstdlib>
-#include <cstring>
 #include <ctime>
+#include <iterator>
 #include <map>
 #include <optional>
 #include <string>
@@ -32,6 +32,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/string_view.h"
+#include "base/fd.h"
+#include "base/packet.h"
 #include "worker/env/environment_block.h"
 #include "worker/env/start_request.h"
 
@@ -77,7 +79,6 @@ namespace {
 
 constexpr char kChannelVariable[] = "DDPRUN_WARM";
 constexpr char kOomScore[] = "/proc/self/oom_score_adj";
-constexpr size_t kFdsMax = 8;  // as launcher/keeper/channel.cc
 // About the time from a worker's start to its first step.
 constexpr int kQuietMilliseconds = 100;
 
@@ -190,40 +191,29 @@ bool Say(int socket, absl::string_view text) {
   return send(socket, packet.data(), packet.size(), MSG_NOSIGNAL) >= 0;
 }
 
-struct Packet {
+struct Message {
   std::string text;
-  std::vector<int> fds;
+  std::vector<Fd> fds;
 };
 
 // nullopt: the other end is closed.
-std::optional<Packet> Receive(int socket) {
-  std::string bytes(1 << 16, '\0');
-  alignas(cmsghdr) std::array<char, CMSG_SPACE(kFdsMax * sizeof(int))> space;
-  iovec io{.iov_base = bytes.data(), .iov_len = bytes.size()};
-  msghdr header{};
-  header.msg_iov = &io;
-  header.msg_iovlen = 1;
-  header.msg_control = space.data();
-  header.msg_controllen = space.size();
-  ssize_t n = 0;
-  do {
-    n = recvmsg(socket, &header, MSG_CMSG_CLOEXEC);
-  } while (n < 0 && errno == EINTR);
-  if (n <= 0) return std::nullopt;
+std::optional<Message> Receive(int socket) {
+  Message message{.text = std::string(1 << 16, '\0')};
   Packet packet;
-  if (const cmsghdr* control = CMSG_FIRSTHDR(&header);
-      control != nullptr && control->cmsg_type == SCM_RIGHTS) {
-    packet.fds.resize((control->cmsg_len - CMSG_LEN(0)) / sizeof(int));
-    std::memcpy(packet.fds.data(), CMSG_DATA(control), packet.fds.size() * sizeof(int));
-  }
-  if (bytes[0] == 'f' && !packet.fds.empty()) {  // the text is in a file
-    packet.text = ReadAll(packet.fds.front());
-    close(packet.fds.front());
-    packet.fds.erase(packet.fds.begin());
+  do {
+    pollfd next = {.fd = socket, .events = POLLIN, .revents = 0};
+    poll(&next, 1, -1);
+    packet = ReceivePacket(socket, &message.text);
+  } while (packet.size < 0 && errno == EAGAIN);
+  if (packet.size <= 0) return std::nullopt;
+  message.fds = std::move(packet.fds);
+  if (message.text[0] == 'f' && !message.fds.empty()) {  // the text is in a file
+    message.text = ReadAll(message.fds.front().get());
+    message.fds.erase(message.fds.begin());
   } else {
-    packet.text = bytes.substr(1, static_cast<size_t>(n) - 1);
+    message.text = message.text.substr(1, static_cast<size_t>(packet.size) - 1);
   }
-  return packet;
+  return message;
 }
 
 // ------------------------------------------------------------- the process that waits
@@ -272,8 +262,8 @@ class ParkedProgram {
  private:
   struct Asked {
     StartRequest request;
-    int answers = -1;
-    std::vector<int> streams;  // as many as request.streams has letters
+    Fd answers;
+    std::vector<Fd> streams;  // as many as request.streams has letters
   };
 
   // Why this process can't be forked: a thread would not exist in a worker, and workers would share
@@ -345,22 +335,18 @@ class ParkedProgram {
   // keeper is gone, or the program's files have changed.
   Asked AwaitRequest() {
     for (;;) {
-      std::optional<Packet> packet = Receive(channel_);
-      if (!packet.has_value()) _exit(0);  // the keeper is gone
-      std::optional<StartRequest> request = ParseStartRequest(packet->text);
-      if (!request.has_value() || packet->fds.size() != 1 + request->streams.size()) {
-        CloseAll(packet->fds);
-        continue;
-      }
+      std::optional<Message> message = Receive(channel_);
+      if (!message.has_value()) _exit(0);  // the keeper is gone
+      std::vector<Fd>& fds = message->fds;
+      std::optional<StartRequest> request = ParseStartRequest(message->text);
+      if (!request.has_value() || fds.size() != 1 + request->streams.size()) continue;
       if (LoadedFiles() != files_) {
         Say(channel_, "old");
         _exit(0);
       }
-      Asked asked{.request = *std::move(request),
-                  .answers = packet->fds.front(),
-                  .streams = {packet->fds.begin() + 1, packet->fds.end()}};
-      if (Say(asked.answers, "taken")) return asked;
-      CloseAll(packet->fds);  // the keeper has given the request up
+      Asked asked{.request = *std::move(request), .answers = std::move(fds.front()), .streams = {}};
+      asked.streams.assign(std::move_iterator(fds.begin() + 1), std::move_iterator(fds.end()));
+      if (Say(asked.answers.get(), "taken")) return asked;  // else the keeper has given it up
     }
   }
 
@@ -368,22 +354,20 @@ class ParkedProgram {
     const StartRequest& request = asked.request;
     setsid();
     DieWith(request.keeper);
-    Say(asked.answers, absl::StrCat("pid ", getpid()));
+    Say(asked.answers.get(), absl::StrCat("pid ", getpid()));
     BindTo(request.cpus);
     WriteFile(kOomScore, oom_score_);
     for (size_t i = 0; i < asked.streams.size(); ++i) {
       const int stream = request.streams[i] == 'i'   ? STDIN_FILENO
                          : request.streams[i] == 'o' ? STDOUT_FILENO
                                                      : STDERR_FILENO;
-      if (dup2(asked.streams[i], stream) < 0) _exit(1);
-      close(asked.streams[i]);
+      if (dup2(asked.streams[i].get(), stream) < 0) _exit(1);
     }
     SetEnvironment(began_, WithChanges(Strings(began_), Strings(environ), request.environment));
     close(channel_);
-    Say(asked.answers, "set");
-    const std::optional<Packet> go = Receive(asked.answers);
+    Say(asked.answers.get(), "set");
+    const std::optional<Message> go = Receive(asked.answers.get());
     if (!go.has_value() || go->text != "go") _exit(1);
-    close(asked.answers);
   }
 
   static std::vector<std::string> Strings(char** strings) {

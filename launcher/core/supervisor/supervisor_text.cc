@@ -2,50 +2,26 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/signal_name.h"
+#include "base/text.h"
+#include "rendezvous/core/describe.h"
 
 namespace ddprun::launcher {
 namespace {
 
 // "restart 2 of 3 (worker rank 0 on host1 exited with code 1; rule worker_failure)".
 std::string RestartText(const rendezvous::Assignment& assignment, uint32_t max_restarts) {
-  std::string text = absl::StrCat("restart ", assignment.restart_count);
-  const bool all_charged = assignment.restarts_charged == assignment.restart_count;
-  if (max_restarts > 0 && all_charged) absl::StrAppend(&text, " of ", max_restarts);
-  if (max_restarts > 0 && !all_charged) {
-    absl::StrAppend(&text, ", ", assignment.restarts_charged, " of ", max_restarts,
-                    " since the last progress");
-  }
+  const std::string text =
+      rendezvous::RestartText(assignment.restart_count, assignment.restarts_charged, max_restarts);
   if (assignment.reason.empty() && assignment.rule.empty()) return text;
   const std::string rule = assignment.rule.empty() ? "" : absl::StrCat("rule ", assignment.rule);
   const absl::string_view between = assignment.reason.empty() || rule.empty() ? "" : "; ";
   return absl::StrCat(text, " (", assignment.reason, between, rule, ")");
 }
 
-const char* OutcomeName(rendezvous::Outcome outcome) {
-  switch (outcome) {
-    case rendezvous::Outcome::kSucceeded:
-      return "succeeded";
-    case rendezvous::Outcome::kFailed:
-      return "failed";
-    case rendezvous::Outcome::kFailedForGood:
-      return "failed_for_good";
-    case rendezvous::Outcome::kStopped:
-      return "stopped";
-    case rendezvous::Outcome::kPreempted:
-      return "preempted";
-  }
-  return "unknown";
-}
-
-// "1 node", "2 nodes".
-std::string Counted(uint32_t count, absl::string_view noun) {
-  return absl::StrCat(count, " ", noun, count == 1 ? "" : "s");
-}
-
 }  // namespace
 
 RecordFields VerdictFields(const rendezvous::Verdict& verdict) {
-  return {{"outcome", OutcomeName(verdict.outcome)},
+  return {{"outcome", rendezvous::OutcomeName(verdict.outcome)},
           {"reason", verdict.reason},
           {"rule", verdict.rule}};
 }
@@ -64,8 +40,8 @@ std::string AssignmentText(const rendezvous::Assignment& assignment, uint32_t wo
                            uint32_t max_restarts) {
   const uint32_t last = assignment.base_rank + worker_count - 1;
   return absl::StrCat("generation ", assignment.generation.value(), ": ",
-                      Counted(assignment.world_size, "worker"), " on ",
-                      Counted(assignment.group_world_size, "node"), ", ",
+                      CountText(assignment.world_size, "worker"), " on ",
+                      CountText(assignment.group_world_size, "node"), ", ",
                       worker_count == 1 ? absl::StrCat("rank ", last)
                                         : absl::StrCat("ranks ", assignment.base_rank, "-", last),
                       " here, ", RestartText(assignment, max_restarts));

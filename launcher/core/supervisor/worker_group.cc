@@ -263,30 +263,16 @@ std::string WorkerGroup::LeftFact(const WorkerEnd& end) const {
 rendezvous::WorkerFailure WorkerGroup::Describe(const WorkerEnd& end,
                                                 const rendezvous::NodeId& node_id,
                                                 const std::string& hostname) const {
-  rendezvous::WorkerFailure failure;
+  rendezvous::WorkerFailure failure = end;
   failure.rank = base_rank_ + end.local_rank;
-  failure.local_rank = end.local_rank;
   failure.node_id = node_id;
   failure.hostname = hostname;
-  failure.pid = end.pid;
-  failure.exit_code = end.exit_code;
-  failure.signal = end.signal;
-  failure.core_dumped = end.core_dumped;
-  failure.start_error = end.start_error;
-  failure.message = end.message;
-  failure.traceback = end.traceback;
-  failure.error_file = end.error_file;
-  failure.stderr_tail = end.stderr_tail;
-  failure.facts = end.facts;
+  failure.generation = generation_;
   if (std::string fact = LeftFact(end); !fact.empty()) failure.facts.push_back(std::move(fact));
-  failure.wall_time_ms = end.wall_time_ms;
   if (!failures_.empty() && end.seen > failures_.front().seen) {
     failure.after_first_ms =
         static_cast<uint64_t>(absl::ToInt64Milliseconds(end.seen - failures_.front().seen));
   }
-  failure.generation = generation_;
-  failure.hung = end.hung;
-  failure.preflight = end.preflight;
   return failure;
 }
 

@@ -7,6 +7,7 @@
 
 #include "absl/time/time.h"
 #include "base/instant.h"
+#include "launcher/core/worker_end.h"
 #include "rendezvous/core/types.h"
 
 namespace ddprun::launcher {
@@ -17,27 +18,6 @@ inline constexpr absl::Duration kLetGoBound = absl::Seconds(5);
 // R3: how long a worker that has let go of a generation waits for the generation's end before the
 // worker counts as failed.
 inline constexpr absl::Duration kForsakenBound = absl::Seconds(60);
-
-// How one worker ended: the keeper's facts, and the files that the worker left behind.
-struct WorkerEnd {
-  uint32_t local_rank = 0;
-  uint32_t pid = 0;  // 0: it never started
-  int exit_code = 0;
-  int signal = 0;  // 0 = the worker exited
-  bool core_dumped = false;
-  std::string start_error;
-  std::string message;
-  std::string traceback;
-  std::string error_file;
-  std::string stderr_tail;
-  std::vector<std::string> facts;  // as in rendezvous::WorkerFailure
-  uint64_t wall_time_ms = 0;
-  Instant seen;            // when the keeper saw it
-  bool hung = false;       // ended by us for making no progress (R13); `message` has the evidence
-  bool preflight = false;  // the preflight found what prevents the run; `message` says what
-
-  bool ok() const { return exit_code == 0 && signal == 0 && start_error.empty(); }
-};
 
 // For people: "was killed by SIGKILL", "exited with code 3", "could not be started: …".
 std::string DescribeEnd(const WorkerEnd& end);

@@ -7,6 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/check.h"
+#include "base/text.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::rendezvous {
@@ -27,13 +28,10 @@ size_t BytesOf(const WorkerFailure& failure) {
   return bytes;
 }
 
-bool ContinuesCharacter(char byte) { return (static_cast<unsigned char>(byte) & 0xC0) == 0x80; }
-
 // Makes the text at least `excess` bytes shorter, or empty.
 void CutEnd(std::string& text, size_t excess) {
   if (text.size() < excess + kEllipsis.size()) return text.clear();
-  size_t end = text.size() - excess - kEllipsis.size();
-  while (end > 0 && ContinuesCharacter(text[end])) --end;
+  const size_t end = CutLength(text, text.size() - excess - kEllipsis.size());
   text = absl::StrCat(absl::string_view(text).substr(0, end), kEllipsis);
 }
 

@@ -153,8 +153,7 @@ std::string ChaosText(const ChaosReport& report, const ChaosPlan& plan,
     lost += cost.steps_lost.value_or(0);
   }
   absl::StrAppend(&text, "  in all: ", CostTimeText(away), " of recovery, ", lost,
-                  " marked steps lost, ", report.restarts,
-                  report.restarts == 1 ? " restart charged" : " restarts charged");
+                  " marked steps lost, ", CountText(report.restarts, "restart"), " charged");
   if (!report.outcome.empty()) {
     absl::StrAppend(&text, "; the job ", report.outcome,
                     report.rule.empty() ? "" : absl::StrCat(" (rule ", report.rule, ")"));

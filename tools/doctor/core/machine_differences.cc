@@ -5,6 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
+#include "base/text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -70,8 +71,7 @@ std::string ComparisonText(const std::vector<MachineSummary>& machines) {
   for (const MachineSummary& machine : machines) hosts.push_back(machine.host);
   const std::vector<MachineDifference> differences = CompareMachines(machines);
   std::string text =
-      absl::StrCat(machines.size(),
-                   machines.size() == 1 ? " node: " : " nodes: ", absl::StrJoin(hosts, ", "), "\n");
+      absl::StrCat(CountText(machines.size(), "node"), ": ", absl::StrJoin(hosts, ", "), "\n");
   AppendDifferences(differences, true,
                     "differences that make runs fail, or wait for the slowest node", &text);
   AppendDifferences(differences, false, "other differences", &text);

@@ -311,8 +311,8 @@ void CheckThreads(const MachineFacts& facts, Findings* findings) {
     findings->push_back(
         {Severity::kWarning,
          "omp_threads_many",
-         absl::StrCat("OMP_NUM_THREADS=", threads, " for ", workers,
-                      workers == 1 ? " worker on " : " workers on ", facts.cpu.usable, " CPUs"),
+         absl::StrCat("OMP_NUM_THREADS=", threads, " for ", CountText(workers, "worker"), " on ",
+                      facts.cpu.usable, " CPUs"),
          "threads that wait for a CPU make every step slower",
          {absl::StrCat("export OMP_NUM_THREADS=", share)}});
   } else if (value == nullptr && workers > 1 && share > 1) {

@@ -50,11 +50,11 @@ void CheckDriver(const MachineFacts& facts, std::vector<Finding>* findings) {
   } else if (absl::StrContains(driver.why_not, "another version")) {
     fix = {"sudo reboot  # the driver was updated while the old one stayed loaded"};
   }
-  findings->push_back({Severity::kError, "driver_not_answering",
-                       absl::StrCat("the kernel has ", driver.gpus_of_kernel,
-                                    driver.gpus_of_kernel == 1 ? " NVIDIA GPU" : " NVIDIA GPUs",
-                                    ", but ", driver.why_not),
-                       "CUDA and NCCL may not find the GPUs either", std::move(fix)});
+  findings->push_back(
+      {Severity::kError, "driver_not_answering",
+       absl::StrCat("the kernel has ", CountText(driver.gpus_of_kernel, "NVIDIA GPU"), ", but ",
+                    driver.why_not),
+       "CUDA and NCCL may not find the GPUs either", std::move(fix)});
 }
 
 void CheckVisible(const MachineFacts& facts, std::vector<Finding>* findings) {

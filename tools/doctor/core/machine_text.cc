@@ -82,8 +82,7 @@ void AppendCpus(const MachineFacts& facts, std::string* text) {
   const CpuFacts& cpu = facts.cpu;
   absl::StrAppend(text, "\nCPUs: ", cpu.usable, " of ", cpu.online, " may be used");
   if (cpu.cores > 0) {
-    absl::StrAppend(text, "; ", cpu.cores, " cores, ", cpu.packages,
-                    cpu.packages == 1 ? " socket" : " sockets");
+    absl::StrAppend(text, "; ", cpu.cores, " cores, ", CountText(cpu.packages, "socket"));
   }
   if (!cpu.model.empty()) absl::StrAppend(text, "; ", cpu.model);
   if (!cpu.why_no_topology.empty()) absl::StrAppend(text, "; ", cpu.why_no_topology);
@@ -174,8 +173,7 @@ void AppendSoftware(const MachineFacts& facts, std::string* text) {
 }
 
 void AppendAdvice(const HardwareAdvice& advice, const AdviceQuestion& question, std::string* text) {
-  absl::StrAppendFormat(text, "\nadvice for %d %s of %.1f GB\n", advice.gpus,
-                        advice.gpus == 1 ? "GPU" : "GPUs",
+  absl::StrAppendFormat(text, "\nadvice for %s of %.1f GB\n", CountText(advice.gpus, "GPU"),
                         static_cast<double>(advice.memory) / 1e9);
   const auto line = [text](const char* name, const std::string& value) {
     absl::StrAppendFormat(text, "  %-28s %s\n", name, value);
@@ -220,9 +218,8 @@ void AppendFinding(const Finding& finding, const std::string& where, std::string
 }
 
 void AppendCounts(const FindingCounts& counts, std::string* text) {
-  absl::StrAppend(text, "\n", counts[0], counts[0] == 1 ? " error, " : " errors, ", counts[1],
-                  counts[1] == 1 ? " warning, " : " warnings, ", counts[2],
-                  counts[2] == 1 ? " note\n" : " notes\n");
+  absl::StrAppend(text, "\n", CountText(counts[0], "error"), ", ", CountText(counts[1], "warning"),
+                  ", ", CountText(counts[2], "note"), "\n");
   absl::StrAppend(text,
                   "When communication hangs or fails: ddprun doctor --help says what to try.\n");
 }
@@ -278,9 +275,8 @@ std::string NodesDoctorText(const std::vector<MachineFindings>& machines,
   std::vector<std::string> hosts;
   hosts.reserve(machines.size());
   for (const MachineFindings& machine : machines) hosts.push_back(machine.host);
-  std::string text =
-      absl::StrCat("ddprun doctor on ", machines.size(),
-                   machines.size() == 1 ? " node: " : " nodes: ", absl::StrJoin(hosts, ", "), "\n");
+  std::string text = absl::StrCat("ddprun doctor on ", CountText(machines.size(), "node"), ": ",
+                                  absl::StrJoin(hosts, ", "), "\n");
   FindingCounts counts = {};
   for (const SharedFinding& shared : ShareFindings(machines)) {
     ++counts[static_cast<size_t>(shared.finding.severity)];

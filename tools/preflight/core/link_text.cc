@@ -5,6 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
+#include "base/text.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -253,9 +254,9 @@ std::string NetworkText(const NetworkFacts& facts, const std::vector<LinkFinding
   const auto missing = static_cast<size_t>(std::count_if(
       facts.nodes.begin(), facts.nodes.end(), [](const NodeFacts& node) { return node.missing; }));
   const std::string there = missing == 0 ? "" : absl::StrCat(facts.nodes.size() - missing, " of ");
-  std::string text = absl::StrCat(
-      "network: ", there, facts.nodes.size(), facts.nodes.size() == 1 ? " node" : " nodes", " (",
-      NamesText(facts), "), ", absl::StrFormat("%.1f s", absl::ToDoubleSeconds(took)), "\n");
+  std::string text = absl::StrCat("network: ", there, CountText(facts.nodes.size(), "node"), " (",
+                                  NamesText(facts), "), ",
+                                  absl::StrFormat("%.1f s", absl::ToDoubleSeconds(took)), "\n");
   const NetworkSummary summary = Summarize(facts);
   if (summary.round_trip_worst.has_value()) {
     AppendRange("round trip", TimeText(*summary.round_trip_median),

@@ -10,6 +10,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "ddprun/parameters.h"
 #include "worker/torch/checkpoint/checkpoint_contents.h"
 #include "worker/torch/checkpoint/peer_state.h"
@@ -106,7 +107,7 @@ absl::Status Session::Implementation::Recover(const absl::Status& why) {
   if (Speaks()) {
     worker::Print(absl::StrFormat(
         "generation %d: goes on after step %d on %s, this one without a restart (%d ms)",
-        context->generation(), progress.step, worker::WorkersText(context->world_size()),
+        context->generation(), progress.step, CountText(context->world_size(), "worker"),
         absl::ToInt64Milliseconds(MonotonicNow() - began)));
   }
   return absl::OkStatus();

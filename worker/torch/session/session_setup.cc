@@ -11,6 +11,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "ddprun/parameters.h"
 #include "ddprun/start_banner.h"
 #include "worker/torch/context/compare_texts.h"
@@ -80,7 +81,7 @@ absl::Status Session::Implementation::Prepare() {
   torch::manual_seed(static_cast<uint64_t>(options.seed) + context->rank());
   if (context->is_main()) {
     worker::Print(absl::StrFormat("%s: %s over %s, %d %s to learn from, %d a step", settings.name,
-                                  worker::WorkersText(context->world_size()), context->backend(),
+                                  CountText(context->world_size(), "worker"), context->backend(),
                                   data.size, data.samples_name, GlobalBatch()));
   }
   DDPRUN_RETURN_IF_ERROR(PrepareData());

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "absl/strings/str_cat.h"
 #include "ddprun/checkpointed_state.h"
 #include "ddprun/dataset.h"
 #include "worker/torch/checkpoint/checkpoint_contents.h"
@@ -20,11 +19,6 @@ namespace ddprun::worker {
 
 // The loss is read every so many steps, for the metrics and to check that it is finite.
 inline constexpr int64_t kNotifyEvery = 10;
-
-// "1 worker", "2 workers".
-inline std::string WorkersText(uint32_t count) {
-  return absl::StrCat(count, count == 1 ? " worker" : " workers");
-}
 
 // The error of a program that calls methods in a wrong order.
 inline absl::Status Misuse(const std::string& what) { return absl::FailedPreconditionError(what); }

@@ -11,6 +11,7 @@
 #include <string>
 
 #include "launcher/cli/options.h"
+#include "launcher/os/process_environment.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -13,7 +13,7 @@ using ::testing::HasSubstr;
 using ::testing::IsEmpty;
 using ::testing::StartsWith;
 
-const Death kSegfault{.pid = 42, .rank = 3, .signal = SIGSEGV, .core_dumped = true};
+const WorkerEnd kSegfault{{.rank = 3, .pid = 42, .signal = SIGSEGV, .core_dumped = true}};
 
 TEST(CorePatternTest, NamesTheFile) {
   const auto path = [](const char* pattern, bool uses_pid = false) {
@@ -44,7 +44,7 @@ TEST(LimitFactsTest, OnlyThoseThatTheEndSpeaksOf) {
                       .file_bytes = 10,
                       .cpu_seconds = 5};
   const auto facts = [&](int signal, const char* words, bool core = false) {
-    return LimitFacts({.signal = signal, .core_dumped = core, .words = words}, limits);
+    return LimitFacts({{.signal = signal, .core_dumped = core, .message = words}}, limits);
   };
   EXPECT_THAT(facts(0, "ValueError"), IsEmpty());
   EXPECT_THAT(facts(SIGKILL, ""), IsEmpty());
@@ -62,7 +62,7 @@ TEST(LimitFactsTest, OnlyThoseThatTheEndSpeaksOf) {
               ElementsAre("limit: at most 5 seconds of CPU time (ulimit -t)"));
   EXPECT_THAT(facts(SIGXFSZ, "", true),
               ElementsAre("limit: at most 10 bytes in one file (ulimit -f)"));
-  EXPECT_THAT(LimitFacts({.words = "too many open files"}, {}), IsEmpty()) << "unlimited";
+  EXPECT_THAT(LimitFacts({{.message = "too many open files"}}, {}), IsEmpty()) << "unlimited";
 }
 
 TEST(FullDiskFactTest, NamesWhatIsFull) {
@@ -82,8 +82,8 @@ TEST(FullDiskFactTest, NamesWhatIsFull) {
 }
 
 TEST(MemoryFactTest, SaysWhetherTheKillerWasAtWork) {
-  const Death killed{.signal = SIGKILL};
-  EXPECT_EQ(MemoryFact({.signal = SIGSEGV}, {.cgroup_kills = 1}), "");
+  const WorkerEnd killed{{.signal = SIGKILL}};
+  EXPECT_EQ(MemoryFact({{.signal = SIGSEGV}}, {.cgroup_kills = 1}), "");
   EXPECT_EQ(MemoryFact(killed, {}), "") << "this kernel reports nothing";
   EXPECT_EQ(MemoryFact(killed, {.cgroup = "/job",
                                 .cgroup_kills = 1,

@@ -78,7 +78,7 @@ TEST(HeldUp, AKeeperIsNotAccusedOfWhatNobodyRead) {
   bench.Assign(1);
   bench.Feed(WorkerStarted{Generation(1), 0, 100});
   bench.FeedMessage(rendezvous::StopWorkers{Generation(1), "rank 0 failed"});
-  WorkerEnd end{.signal = SIGTERM, .seen = bench.now_};
+  WorkerEnd end{{.signal = SIGTERM}, bench.now_};
   bench.HoldUp(absl::Seconds(8));
   bench.Feed(TimerFired{});
   bench.Feed(WorkerEnded{Generation(1), end});
@@ -254,7 +254,7 @@ class Machine {
   void EndWorkers(Generation generation) {
     for (uint32_t rank = 0; rank < 2; ++rank) {
       const Instant seen = Done(now_, absl::Milliseconds(1) + UpTo(absl::Seconds(3)));
-      WorkerEnd end{.local_rank = rank, .pid = 100 + rank, .exit_code = 0, .seen = seen};
+      WorkerEnd end{{.local_rank = rank, .pid = 100 + rank, .exit_code = 0}, seen};
       Arrive(seen, WorkerEnded{generation, end});
       ended_at_ = std::max(ended_at_, seen);
     }

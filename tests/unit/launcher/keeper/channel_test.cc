@@ -19,7 +19,7 @@ class ChannelTest : public ::testing::Test {
   }
 
   FdPair pair_ = *MakeMessagePair();
-  Outbox outbox_{pair_.first.get()};
+  SendQueue outbox_{pair_.first.get()};
   std::vector<Fd> fds_;
 };
 
@@ -78,7 +78,7 @@ TEST_F(ChannelTest, TellsThatThePeerIsGone) {
 
   FdPair other = *MakeMessagePair();
   other.second.Reset();
-  Outbox outbox(other.first.get());
+  SendQueue outbox(other.first.get());
   const absl::Status status = outbox.Send("x");
   EXPECT_FALSE(status.ok());
   EXPECT_FALSE(absl::IsResourceExhausted(status));
@@ -86,7 +86,7 @@ TEST_F(ChannelTest, TellsThatThePeerIsGone) {
 
 TEST_F(ChannelTest, LastWordsComeAlsoFromWhoHasLeftAMessageUnread) {
   ASSERT_TRUE(outbox_.Send("last words").ok());
-  Outbox other(pair_.second.get());
+  SendQueue other(pair_.second.get());
   ASSERT_TRUE(other.Send("never read").ok());
   pair_.first.Reset();
   EXPECT_EQ(Receive(), "last words");

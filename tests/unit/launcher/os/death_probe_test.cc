@@ -22,7 +22,7 @@ using ::testing::IsEmpty;
 
 class DeathProbeTest : public ::testing::Test {
  protected:
-  std::vector<std::string> Facts(const Death& death) { return probe().Facts(death); }
+  std::vector<std::string> Facts(const WorkerEnd& end) { return probe().Facts(end, ""); }
   DeathProbe& probe() {
     if (!probe_.has_value()) probe_.emplace(tree_.path());
     return *probe_;
@@ -33,7 +33,7 @@ class DeathProbeTest : public ::testing::Test {
 
 TEST_F(DeathProbeTest, AMachineThatTellsNothingGivesNoFacts) {
   probe().Begin();
-  EXPECT_THAT(Facts({.signal = SIGKILL}), IsEmpty());
+  EXPECT_THAT(Facts({{.signal = SIGKILL}}), IsEmpty());
 }
 
 TEST_F(DeathProbeTest, CountsKillsOfTheCgroupSinceTheGenerationBegan) {
@@ -42,9 +42,9 @@ TEST_F(DeathProbeTest, CountsKillsOfTheCgroupSinceTheGenerationBegan) {
   tree_.Write("sys/fs/cgroup/job/step/memory.max", "1048576\n");
   tree_.Write("sys/fs/cgroup/job/step/memory.peak", "1048576\n");
   probe().Begin();
-  EXPECT_THAT(Facts({.signal = SIGKILL}), ElementsAre(HasSubstr("not the out-of-memory killer")));
+  EXPECT_THAT(Facts({{.signal = SIGKILL}}), ElementsAre(HasSubstr("not the out-of-memory killer")));
   tree_.Write("sys/fs/cgroup/job/step/memory.events", "oom 4\noom_kill 3\n");
-  EXPECT_THAT(Facts({.signal = SIGKILL}),
+  EXPECT_THAT(Facts({{.signal = SIGKILL}}),
               ElementsAre("memory: the kernel killed 1 process of the cgroup "
                           "/sys/fs/cgroup/job/step for lack of memory in this generation; the "
                           "cgroup had at most 1.0 MiB of 1.0 MiB"));
@@ -58,7 +58,7 @@ TEST_F(DeathProbeTest, TheOldCgroupsTellTheSame) {
   tree_.Write("sys/fs/cgroup/memory/memory.max_usage_in_bytes", "2048\n");
   probe().Begin();
   tree_.Write("sys/fs/cgroup/memory/memory.oom_control", "under_oom 0\noom_kill 5\n");
-  EXPECT_THAT(Facts({.signal = SIGKILL}),
+  EXPECT_THAT(Facts({{.signal = SIGKILL}}),
               ElementsAre(AllOf(HasSubstr("killed 5 processes"), HasSubstr("had at most 2.0 KiB"),
                                 Not(HasSubstr(" of 8")))));
 }
@@ -67,24 +67,24 @@ TEST_F(DeathProbeTest, TheMachinesCountIsTheNextBest) {
   tree_.Write("proc/vmstat", "nr_free 1\noom_kill 7\n");
   probe().Begin();
   tree_.Write("proc/vmstat", "nr_free 1\noom_kill 8\n");
-  EXPECT_THAT(Facts({.signal = SIGKILL}), ElementsAre(HasSubstr("1 process of this machine")));
+  EXPECT_THAT(Facts({{.signal = SIGKILL}}), ElementsAre(HasSubstr("1 process of this machine")));
 }
 
 TEST_F(DeathProbeTest, FindsTheCore) {
-  const Death death{.pid = 4242, .signal = SIGSEGV, .core_dumped = true};
+  const WorkerEnd end{{.pid = 4242, .signal = SIGSEGV, .core_dumped = true}};
   tree_.Write("proc/sys/kernel/core_pattern", absl::StrCat(tree_.path(), "/core.%p.%t\n"));
-  EXPECT_THAT(Facts(death), ElementsAre(HasSubstr("core: not found at ")));
+  EXPECT_THAT(Facts(end), ElementsAre(HasSubstr("core: not found at ")));
   const std::string core = tree_.Write("core.4242.1700000000", "ELF");
-  EXPECT_THAT(Facts(death), ElementsAre(absl::StrCat("core: ", core)));
+  EXPECT_THAT(Facts(end), ElementsAre(absl::StrCat("core: ", core)));
   tree_.Write("proc/sys/kernel/core_pattern", "|/usr/lib/systemd/systemd-coredump %P\n");
-  EXPECT_THAT(Facts(death), ElementsAre("core: given to /usr/lib/systemd/systemd-coredump "
-                                        "(`coredumpctl info 4242`)"));
+  EXPECT_THAT(Facts(end), ElementsAre("core: given to /usr/lib/systemd/systemd-coredump "
+                                      "(`coredumpctl info 4242`)"));
 }
 
 TEST_F(DeathProbeTest, ThisMachineCanBeAsked) {
   DeathProbe here;
   here.Begin();
-  for (const std::string& fact : here.Facts({.signal = SIGKILL}))
+  for (const std::string& fact : here.Facts({{.signal = SIGKILL}}, ""))
     EXPECT_THAT(fact, HasSubstr(": "));
 }
 

@@ -8,6 +8,7 @@
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/journal/record_bounds.h"
 #include "rendezvous/journal/record_proto.h"
+#include "rendezvous/wire/field_checker.h"
 #include "tests/support/sample_records.h"
 
 // Each rule about what is read, broken alone: the text names the field and the value.
