@@ -236,7 +236,9 @@ Renewal ReadRenewal(FieldChecker* checker, const v1::Renewal& proto) {
           .gpus = ReadGpus(checker, proto),
           .warm = ReadWarm(checker, proto),
           .can_rejoin = proto.can_rejoin(),
-          .hold_ups = ReadHoldUps(checker, proto)};
+          .hold_ups = ReadHoldUps(checker, proto),
+          .checkpoint_bytes = proto.has_checkpoint_bytes() ? std::optional(proto.checkpoint_bytes())
+                                                           : std::nullopt};
 }
 
 // Checked before everything else, because fields of another major may mean anything.

@@ -241,6 +241,7 @@ void Write(const Renewal& renewal, v1::Renewal* proto) {
   WriteGpus(renewal.gpus, proto->mutable_gpus());
   if (renewal.warm.has_value()) Write(*renewal.warm, proto->mutable_warm());
   proto->set_can_rejoin(renewal.can_rejoin);
+  if (renewal.checkpoint_bytes) proto->set_checkpoint_bytes(*renewal.checkpoint_bytes);
   for (const auto& [local_rank, hold_up] : renewal.hold_ups) {
     if (proto->hold_ups_size() == static_cast<int>(kHoldUpsMax)) break;
     v1::HoldUp& told = *proto->add_hold_ups();
@@ -282,6 +283,7 @@ void Write(const NodeView& node, v1::NodeStatus* proto) {
   WriteGpus(node.gpus, proto->mutable_gpus());
   if (!node.gpus.empty()) proto->set_gpus_age_ms(MillisecondsOf(node.gpus_age));
   if (node.warm.has_value()) Write(*node.warm, proto->mutable_warm());
+  if (node.checkpoint_bytes) proto->set_checkpoint_bytes(*node.checkpoint_bytes);
 }
 
 void AddTimes(const TimeSpent& spent, google::protobuf::RepeatedPtrField<v1::TimeStatus>* times) {
