@@ -147,9 +147,9 @@ class Recoveries(ElasticCase):
         self.assertEqual(digest, self.end(agent, journal))
         self.assertEqual(first[1], self.living(events)[1])
 
-    def test_all_at_once_begin_anew(self):
+    def test_twin_without_memory_all_at_once_begin_anew(self):
         digest, _ = self.undisturbed()
-        agent, journal, events = self.start(options=["--max_restarts", 2])
+        agent, journal, events = self.start("forgets", options=["--max_restarts", 2])
         self.wait_for_step(journal, events, agent, 10)
         for rank in range(3):
             self.kill(events, rank)

@@ -72,5 +72,7 @@ class Session(_Session):
     __doc__ = _Session.__doc__
 
     def __init__(self, model, optimizer, scheduler=None, scaler=None, *, sampler, extra=None, memory_every=None):
+        if MemoryCheckpoint._exists:  # has the memory
+            memory_every = 0
         super().__init__(model, optimizer, scheduler, scaler, sampler=sampler, extra=extra, memory_every=memory_every,
                          membership=_membership)

@@ -6,6 +6,8 @@ import sys
 import threading
 import time
 
+import torch
+
 from ddprun import grpc_channel
 from ddprun.elastic.slots import Slots, size_of
 from ddprun.elastic.snapshot import Snapshot, Staging, load, peek, size_ahead, storages_of
@@ -30,7 +32,7 @@ class Checkpoints:
         self.seconds_seen = 0.0    # that training has waited for saves
         self.seconds_beside = 0.0  # that the last save has taken beside it
         for optimizer in optimizers:
-            optimizer.register_step_pre_hook(self._before_update)
+            innermost(optimizer).register_step_pre_hook(self._before_update)
 
     def whole(self):
         """The heads of the whole checkpoints."""
@@ -124,6 +126,13 @@ class Checkpoints:
     def _turn_off(self, why):
         self.why_off = why
         say(f"no checkpoints in memory: {why}")
+
+
+def innermost(optimizer):
+    """The optimizer that a wrapper, as accelerate's, has inside."""
+    while isinstance(getattr(optimizer, "optimizer", None), torch.optim.Optimizer):
+        optimizer = optimizer.optimizer
+    return optimizer
 
 
 def say(text):

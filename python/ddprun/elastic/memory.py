@@ -24,6 +24,7 @@ from ddprun import grpc_channel
 from ddprun.agent import Agent
 from ddprun.elastic import membership, reducer
 from ddprun.elastic.checkpoints import BUCKETS_KNOWN, Checkpoints, say
+from ddprun.elastic.session import Session
 from ddprun.elastic.snapshot import load_optimizer
 
 # How long a rank waits for the others to say which steps they have.
@@ -46,6 +47,8 @@ class MemoryCheckpoint:
     def __init__(self, *, every=_EVERY, **parts):
         if MemoryCheckpoint._exists:
             raise RuntimeError("a process has one elastic.MemoryCheckpoint: give it all parts")
+        if Session._exists:
+            raise RuntimeError("an elastic.Session keeps its state in memory by itself: make no MemoryCheckpoint beside it")
         if every < 1:
             raise ValueError(f"every is a number of steps, 1 or more, not {every}")
         self.every = every
@@ -89,6 +92,7 @@ class MemoryCheckpoint:
         step = max(steps, default=None)
         if self._checkpoints is None:
             return 0
+        self._checkpoints.wait()
         self._checkpoints.keep_only(step)
         if step is not None:
             self._load(step)
