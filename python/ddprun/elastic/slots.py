@@ -48,20 +48,16 @@ class Slot:
     def __init__(self, agent, number):
         """Takes the file that a former process of this worker has left, if there is one. RpcError, OSError: it can't be had."""
         self._agent, self._number = agent, number
-        self.size, self._map, self._address, self._is_touched = 0, None, 0, False
+        self.size, self._descriptor, self._map, self._address, self._is_touched = 0, -1, None, 0, False
         self._open(*agent.keep_memory(number, 0))
 
     def _open(self, path, size):
         if size == self.size:
             return
-        self._map = None  # the old one is unmapped when nothing refers to it
         descriptor = os.open(path, os.O_RDWR | os.O_CLOEXEC)
-        try:
-            # Memory that isn't there is an error here; a store to a page that can't be had would be a SIGBUS.
-            os.posix_fallocate(descriptor, 0, size)
-            self._map = mmap.mmap(descriptor, size)
-        finally:
-            os.close(descriptor)
+        if self._descriptor >= 0:
+            os.close(self._descriptor)
+        self._descriptor, self._map = descriptor, mmap.mmap(descriptor, size)
         self._address = ctypes.addressof(ctypes.c_char.from_buffer(self._map))
         self.size, self._is_touched = size, False
 
@@ -71,6 +67,8 @@ class Slot:
         if size > self.size:
             self._open(*self._agent.keep_memory(self._number, aligned(size)))
         if not self._is_touched:
+            # Memory that can't be had is an error here; at a store it would be a SIGBUS.
+            os.posix_fallocate(self._descriptor, 0, self.size)
             _libc.madvise(self._address, self.size, _POPULATE_WRITE)  # an older kernel lets each page fault
             self._is_touched = True
 
