@@ -354,6 +354,17 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
   options.on_can_park = [this](uint32_t local_rank) {
     if (warm_ != nullptr) warm_->OnCanPark(local_rank);
   };
+  memory_files_ = std::make_unique<MemoryFiles>(plan_.memory_checkpoints);
+  options.keep_memory =
+      [this](const agent::v1::KeepMemoryRequest& request) -> absl::StatusOr<agent::v1::KeptMemory> {
+    DDPRUN_ASSIGN_OR_RETURN(
+        const MemoryFiles::File file,
+        memory_files_->Keep(request.local_rank(), request.slot(), request.bytes()));
+    agent::v1::KeptMemory kept;
+    kept.set_path(file.path);
+    kept.set_bytes(file.bytes);
+    return kept;
+  };
   if (KeepsLogs()) {
     options.logs = std::make_shared<LogCatalog>();
     workers_->set_log_catalog(options.logs);
@@ -394,8 +405,10 @@ void Agent::Do(const SendMessage& effect) {
   }
   rendezvous::AgentMessage message = effect.message;
   hangs_->FillIn(message);
-  std::get<rendezvous::Renewal>(message.body).warm = WarmUse();
-  std::get<rendezvous::Renewal>(message.body).gpus = gpu_watch_->Take(loop_->Now());
+  auto& renewal = std::get<rendezvous::Renewal>(message.body);
+  renewal.warm = WarmUse();
+  renewal.gpus = gpu_watch_->Take(loop_->Now());
+  if (memory_files_ != nullptr) renewal.checkpoint_bytes = memory_files_->BytesHeld();
   client_->SendRenewal(message, hangs_->training());
 }
 

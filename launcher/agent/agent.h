@@ -28,6 +28,7 @@
 #include "launcher/logs/log_folders.h"
 #include "launcher/machine/host_probe.h"
 #include "launcher/marks/step_marks.h"
+#include "launcher/os/memory_files.h"
 #include "launcher/os/runtime_dir.h"
 #include "launcher/output/console.h"
 #include "launcher/service/elected_service.h"
@@ -147,8 +148,9 @@ class Agent {
   std::unique_ptr<ElectedService> elected_;  // instead of service_ if any node can run the service
   std::unique_ptr<WorkerLauncher> workers_;
   std::unique_ptr<KeeperClient> keeper_;
-  std::optional<StepMarks> marks_;    // nullopt = steps aren't counted for workers
-  std::unique_ptr<WarmStarts> warm_;  // null = workers start cold
+  std::unique_ptr<MemoryFiles> memory_files_;  // of the workers' checkpoints
+  std::optional<StepMarks> marks_;             // nullopt = steps aren't counted for workers
+  std::unique_ptr<WarmStarts> warm_;           // null = workers start cold
   std::unique_ptr<SideChannels> side_channels_;
   std::unique_ptr<HangMonitor> hangs_;
   std::unique_ptr<WorkerNotices> notices_;

@@ -87,6 +87,7 @@ class AgentServerImpl final : public AgentServer {
   void Route(uint64_t id, const AssignmentExchange& exchange);
   void Route(uint64_t id, const EndExchange& exchange);
   void Route(uint64_t id, StoreExchange& exchange);
+  void Route(uint64_t id, const MemoryExchange& exchange);
   void Route(uint64_t id, const StateExchange& exchange);
   absl::Status Fence(Generation generation) const;
   agent::v1::WorkerAssignment AssignmentOf(uint32_t local_rank) const;
@@ -395,6 +396,12 @@ void AgentServerImpl::Route(uint64_t id, StoreExchange& exchange) {
   }
   Unpark(id, Waits::kForPeer);
   peer_->Forward(id, *exchange.request);
+}
+
+void AgentServerImpl::Route(uint64_t id, const MemoryExchange& exchange) {
+  absl::StatusOr<agent::v1::KeptMemory> kept = options_.keep_memory(*exchange.request);
+  if (kept.ok()) *exchange.reply = *std::move(kept);
+  Answer(id, kept.status());
 }
 
 void AgentServerImpl::Route(uint64_t id, const StateExchange& exchange) {

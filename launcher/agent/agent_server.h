@@ -42,6 +42,9 @@ struct AgentServerOptions {
   std::function<void(rendezvous::Generation, uint32_t local_rank)> on_let_go;
   // A worker's program can be started ahead. May be called again.
   std::function<void(uint32_t local_rank)> on_can_park;
+  // Answers KeepMemory. Called on the loop, until Shutdown.
+  std::function<absl::StatusOr<agent::v1::KeptMemory>(const agent::v1::KeepMemoryRequest&)>
+      keep_memory;
   std::shared_ptr<LogCatalog> logs;  // null = no output of workers goes to a file
   // How long a store call waits for a generation that its sender knows and this agent doesn't:
   // agents get their assignments one after the other.

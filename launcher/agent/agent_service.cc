@@ -81,6 +81,13 @@ grpc::ServerUnaryReactor* AgentService::Store(grpc::CallbackServerContext* conte
   return Accept(std::move(exchange), std::move(checked));
 }
 
+grpc::ServerUnaryReactor* AgentService::KeepMemory(grpc::CallbackServerContext* context,
+                                                   const agent::v1::KeepMemoryRequest* request,
+                                                   agent::v1::KeptMemory* reply) {
+  return Accept(MemoryExchange{request, reply},
+                CheckWorker("memory for checkpoints", request->local_rank(), IsPeer(*context)));
+}
+
 grpc::ServerUnaryReactor* AgentService::GetNodeState(
     grpc::CallbackServerContext* context, const agent::v1::GetNodeStateRequest* /*request*/,
     agent::v1::NodeState* reply) {

@@ -36,6 +36,10 @@ struct EndExchange {
   const agent::v1::AwaitGenerationEndRequest* request;
   agent::v1::GenerationEnd* reply;
 };
+struct MemoryExchange {
+  const agent::v1::KeepMemoryRequest* request;
+  agent::v1::KeptMemory* reply;
+};
 struct StateExchange {
   agent::v1::NodeState* reply;
 };
@@ -46,7 +50,8 @@ class AgentService;
 // loop holds another one until it has answered.
 class AgentCall final : public grpc::ServerUnaryReactor {
  public:
-  using Exchange = std::variant<AssignmentExchange, EndExchange, StoreExchange, StateExchange>;
+  using Exchange =
+      std::variant<AssignmentExchange, EndExchange, StoreExchange, MemoryExchange, StateExchange>;
 
   // `service` outlives gRPC's interest in the call.
   static std::shared_ptr<AgentCall> Create(AgentService* service, uint64_t id, Exchange exchange);
@@ -100,6 +105,9 @@ class AgentService final : public agent::v1::Agent::CallbackService {
   grpc::ServerUnaryReactor* Store(grpc::CallbackServerContext* context,
                                   const agent::v1::StoreRequest* request,
                                   agent::v1::StoreReply* reply) override;
+  grpc::ServerUnaryReactor* KeepMemory(grpc::CallbackServerContext* context,
+                                       const agent::v1::KeepMemoryRequest* request,
+                                       agent::v1::KeptMemory* reply) override;
   grpc::ServerUnaryReactor* GetNodeState(grpc::CallbackServerContext* context,
                                          const agent::v1::GetNodeStateRequest* request,
                                          agent::v1::NodeState* reply) override;

@@ -138,6 +138,13 @@ struct WarmPlan {
   std::string kept;  // path of the file that earlier jobs have learned into; "" = nothing is kept
 };
 
+// --memory_checkpoints: how much memory the agent keeps for checkpoints of its workers
+// (docs/ELASTIC.md). If neither is set, a quarter of the memory that the agent may use.
+struct MemoryCheckpointPlan {
+  std::optional<uint64_t> bytes;
+  std::optional<double> percent;  // of that memory
+};
+
 // When a job of Slurm isn't requeued any more (docs/SLURM.md).
 struct RequeuePlan {
   std::string job;  // Slurm's number of the job that this agent counts runs of; "" = none
@@ -224,6 +231,7 @@ struct LaunchPlan {
   // How long a restart waits for the GPUs' memory; zero = not at all.
   absl::Duration gpu_memory_wait = absl::Seconds(3);
   LeftoverPlan leftovers;
+  MemoryCheckpointPlan memory_checkpoints;
   // --cgroup on: workers get a cgroup of their own if one can be made.
   bool use_cgroup = true;
   ExitBarrierSettings exit_barrier;

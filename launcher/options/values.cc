@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <cmath>
 #include <limits>
+#include <utility>
 #include <vector>
 
 #include "absl/strings/ascii.h"
@@ -128,6 +129,28 @@ std::optional<bool> ReadBoolean(absl::string_view text) {
   const std::optional<int64_t> number = ReadInteger(word);
   if (!number.has_value()) return std::nullopt;
   return *number != 0;
+}
+
+bool ReadMemorySize(absl::string_view text, std::optional<uint64_t>* bytes,
+                    std::optional<double>* percent) {
+  double number = 0;
+  if (absl::ConsumeSuffix(&text, "%")) {
+    if (!absl::SimpleAtod(text, &number) || !(number >= 0 && number <= 100)) return false;
+    *percent = number;
+    return true;
+  }
+  constexpr std::pair<const char*, double> kUnits[] = {
+      {"KiB", 1024.0}, {"MiB", 1024.0 * 1024}, {"GiB", 1024.0 * 1024 * 1024}};
+  double unit = 1;
+  for (const auto& [name, size] : kUnits) {
+    if (absl::ConsumeSuffix(&text, name)) unit = size;
+  }
+  constexpr double kBytesMax = 1e15;
+  if (!absl::SimpleAtod(text, &number) || !(number >= 0 && number * unit <= kBytesMax)) {
+    return false;
+  }
+  *bytes = static_cast<uint64_t>(number * unit);
+  return true;
 }
 
 std::optional<absl::Duration> ReadDuration(absl::string_view text) {

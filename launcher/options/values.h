@@ -31,7 +31,11 @@ std::optional<int64_t> ReadInteger(absl::string_view text);
 std::optional<bool> ReadBoolean(absl::string_view text);
 // Seconds as a decimal number ("0.5", "1e2"), or a number with its unit: "150ms", "2m", "1h30m".
 std::optional<absl::Duration> ReadDuration(absl::string_view text);
-// The inverse, for finite durations: "0.15", "30", and whole hours as "2h".
+// Reads "5%" into `percent`, or "2GiB", "512MiB", "1048576" into `bytes`. Returns false for other
+// texts, and for more than 100 % or 10^15 bytes.
+bool ReadMemorySize(absl::string_view text, std::optional<uint64_t>* bytes,
+                    std::optional<double>* percent);
+// The inverse of ReadDuration, for finite durations: "0.15", "30", and whole hours as "2h".
 std::string DurationText(absl::Duration duration);
 
 // An integer within [min, max]. Errors: usage — not a number; plan — out of range.

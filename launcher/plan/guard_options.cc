@@ -47,6 +47,13 @@ void DefineGuardOptions(LaunchArguments* target, OptionSet* options) {
                              "seconds, beside the restart; then they are killed. kill: they are "
                              "killed with their worker. spare: as wait, but after success they are "
                              "left running."});
+  options->AddValue(&target->memory_checkpoints,
+                    {.names = "--memory-checkpoints",
+                     .placeholder = "SIZE|PERCENT",
+                     .help = "How much memory this node keeps for checkpoints of its workers, "
+                             "which outlive them (docs/ELASTIC.md), for instance 8GiB or 10%; 0: "
+                             "none. Nothing is taken before a worker uses it. Default: 25% of the "
+                             "memory."});
   options->AddValue(&target->gpu_memory_wait,
                     {.names = "--gpu-memory-wait",
                      .placeholder = "SECONDS",
@@ -60,6 +67,11 @@ absl::Status PlanGuards(const LaunchArguments& arguments, LaunchPlan* plan) {
   }
   plan->use_cgroup = arguments.cgroup.text == "on";
   DDPRUN_RETURN_IF_ERROR(PlanLeftovers(arguments.leftovers, &plan->leftovers));
+  MemoryCheckpointPlan* memory = &plan->memory_checkpoints;
+  if (const Argument& size = arguments.memory_checkpoints;
+      size.filled() && !ReadMemorySize(size.text, &memory->bytes, &memory->percent)) {
+    return BadValue(size, "is no size (8GiB, 512MiB) and no percentage (10%)");
+  }
   DDPRUN_ASSIGN_OR_RETURN(plan->gpu_memory_wait,
                           ParseDuration(arguments.gpu_memory_wait, absl::ZeroDuration()));
   if (plan->gpu_memory_wait > kGpuMemoryWaitMax) {

@@ -95,6 +95,7 @@ struct LaunchArguments {
   Argument isolation_timeout{.text = DurationText(LaunchPlan().isolation_timeout)};
   Argument cgroup{.text = "on"};
   Argument leftovers{.text = "wait"};
+  Argument memory_checkpoints;
   Argument gpu_memory_wait{.text = DurationText(LaunchPlan().gpu_memory_wait)};
   Argument warm{.text = "on"};
   Argument warm_memory;

@@ -5,13 +5,12 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "absl/strings/strip.h"
 #include "base/text.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
+#include "launcher/options/values.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -42,24 +41,7 @@ std::string KeptPath(const EnvironmentLookup& environment, const LaunchPlan& pla
 }  // namespace
 
 bool ReadMemory(absl::string_view text, WarmPlan* plan) {
-  double number = 0;
-  if (absl::ConsumeSuffix(&text, "%")) {
-    if (!absl::SimpleAtod(text, &number) || !(number >= 0 && number <= 100)) return false;
-    plan->memory_percent = number;
-    return true;
-  }
-  constexpr std::pair<const char*, double> kUnits[] = {
-      {"KiB", 1024.0}, {"MiB", 1024.0 * 1024}, {"GiB", 1024.0 * 1024 * 1024}};
-  double unit = 1;
-  for (const auto& [name, bytes] : kUnits) {
-    if (absl::ConsumeSuffix(&text, name)) unit = bytes;
-  }
-  constexpr double kBytesMax = 1e15;
-  if (!absl::SimpleAtod(text, &number) || !(number >= 0 && number * unit <= kBytesMax)) {
-    return false;
-  }
-  plan->memory_bytes = static_cast<uint64_t>(number * unit);
-  return true;
+  return ReadMemorySize(text, &plan->memory_bytes, &plan->memory_percent);
 }
 
 void DefineWarmOptions(LaunchArguments* target, OptionSet* options) {

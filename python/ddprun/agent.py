@@ -115,6 +115,17 @@ class Agent:
         reply = self._call("AwaitGenerationEnd", _field(1, self._local_rank) + _field(2, generation), None, on_sent)
         return b"".join(value for number, value in reply if number == 1).decode("utf-8", "replace")
 
+    def keep_memory(self, slot, size):
+        """(path, size) of a file in the agent's memory, which outlives this worker; ("", 0) = there is none.
+
+        slot: which of the worker's files, 0 to 2. size: in bytes; a larger file than the one that there is begins empty; 0 = the
+        one that there is.
+        RpcError: RESOURCE_EXHAUSTED: --memory_checkpoints, or the memory that is available, doesn't allow it; the text says so.
+        """
+        reply = self._call("KeepMemory", _field(1, self._local_rank) + _field(2, slot) + _field(3, size), 0.0)
+        path = b"".join(value for number, value in reply if number == 1).decode("utf-8", "replace")
+        return path, next((value for number, value in reply if number == 2 and isinstance(value, int)), 0)
+
     def store(self, generation):
         return Store(self, generation)
 

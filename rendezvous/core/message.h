@@ -43,6 +43,7 @@ struct Renewal {
   std::optional<WarmUse> warm = {};          // for people who watch; nullopt = without --warm
   bool can_rejoin = false;                   // its workers keep their processes when a node is lost
   std::map<uint32_t, HoldUp> hold_ups = {};  // for people who watch; by local rank
+  std::optional<uint64_t> checkpoint_bytes = {};  // of checkpoints in memory, for people
 };
 
 struct Heartbeat {

@@ -29,8 +29,9 @@ struct NodeView {
   uint32_t base_rank = 0;  // global rank of its local rank 0; only with a group rank
   std::vector<GpuUse> gpus;
   absl::Duration gpus_age;
-  std::optional<WarmUse> warm;          // as in Renewal
-  std::map<uint32_t, HoldUp> hold_ups;  // by local rank; as of progress_age ago
+  std::optional<WarmUse> warm;               // as in Renewal
+  std::map<uint32_t, HoldUp> hold_ups;       // by local rank; as of progress_age ago
+  std::optional<uint64_t> checkpoint_bytes;  // as in Renewal
 };
 
 // A machine that was drained, and may not join (proto DrainedNode).

@@ -245,7 +245,9 @@ Renewal ReadRenewal(FieldChecker* checker, const v1::Renewal& proto) {
           .gpus = ReadGpus(checker, proto),
           .warm = ReadWarm(checker, proto),
           .can_rejoin = proto.can_rejoin(),
-          .hold_ups = ReadHoldUps(checker, proto)};
+          .hold_ups = ReadHoldUps(checker, proto),
+          .checkpoint_bytes = proto.has_checkpoint_bytes() ? std::optional(proto.checkpoint_bytes())
+                                                           : std::nullopt};
 }
 
 void Write(const NodeTime& time, v1::NodeTime* proto) {
@@ -277,6 +279,7 @@ void Write(const Renewal& renewal, v1::Renewal* proto) {
   WriteGpus(renewal.gpus, proto->mutable_gpus());
   if (renewal.warm.has_value()) WriteWarm(*renewal.warm, proto->mutable_warm());
   proto->set_can_rejoin(renewal.can_rejoin);
+  if (renewal.checkpoint_bytes) proto->set_checkpoint_bytes(*renewal.checkpoint_bytes);
   for (const auto& [local_rank, hold_up] : renewal.hold_ups) {
     if (proto->hold_ups_size() == static_cast<int>(kHoldUpsMax)) break;
     v1::HoldUp& told = *proto->add_hold_ups();

@@ -39,6 +39,7 @@ void Write(const NodeView& node, v1::NodeStatus* proto) {
   WriteGpus(node.gpus, proto->mutable_gpus());
   if (!node.gpus.empty()) proto->set_gpus_age_ms(ToWholeMilliseconds(node.gpus_age));
   if (node.warm.has_value()) WriteWarm(*node.warm, proto->mutable_warm());
+  if (node.checkpoint_bytes) proto->set_checkpoint_bytes(*node.checkpoint_bytes);
 }
 
 void AddTimes(const TimeSpent& spent, google::protobuf::RepeatedPtrField<v1::TimeStatus>* times) {

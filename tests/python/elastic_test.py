@@ -147,13 +147,51 @@ class Recoveries(ElasticCase):
         self.assertEqual(digest, self.end(agent, journal))
         self.assertEqual(first[1], self.living(events)[1])
 
-    def test_all_at_once_begin_anew(self):
+    def test_twin_without_memory_all_at_once_begin_anew(self):
         digest, _ = self.undisturbed()
-        agent, journal, events = self.start(options=["--max_restarts", 2])
+        agent, journal, events = self.start("forgets", options=["--max_restarts", 2])
         self.wait_for_step(journal, events, agent, 10)
         for rank in range(3):
             self.kill(events, rank)
         self.assertEqual(digest, self.end(agent, journal))
+        self.assertEqual({0}, {line["step"] for line in journal.find("ready", generation=2)})
+
+    def check_all_at_once(self, *forms, kills, every=5):
+        """Kills of all workers. Each time they go on from the newest checkpoint in memory."""
+        random_ = random.Random(drawn_seed())
+        digest, steps = self.undisturbed(*forms)
+        agent, journal, events = self.start("memory", *forms, options=["--max_restarts", kills])
+        for number in range(1, kills + 1):
+            self.wait_for_step(journal, events, agent, number * 55 // kills - random_.randrange(5))
+            for rank in range(3):
+                self.kill(events, rank)
+            self.wait(lambda number=number: len(journal.find("ready", generation=number + 1)) == 3, "all again", agent)
+            done = max(line["step"] for line in journal.find("step", generation=number))
+            begun = {line["step"] for line in journal.find("ready", generation=number + 1)}
+            self.assertEqual(1, len(begun))
+            # A save may be under way, and the step after it, too.
+            self.assertLessEqual(done - begun.pop(), 2 * every)
+        self.assertEqual(digest, self.end(agent, journal))
+        for place, lines in self.steps_of(journal).items():
+            self.assertEqual({steps[place][0]}, set(lines), f"step and rank {place}")
+        self.assertEqual([], events.find("worker_kept"))
+
+    def test_all_at_once_go_on_from_memory(self):
+        self.check_all_at_once(kills=5)
+
+    def test_all_at_once_with_a_scaler(self):
+        self.check_all_at_once("scaler", kills=2)
+
+    def test_the_end_of_an_epoch_comes_again(self):
+        """All are killed in the evaluation after the first epoch."""
+        agent, journal, events = self.start("memory", "evaluate", options=["--max_restarts", 1], env={"ELASTIC_STOPS": "1:40"})
+        self.wait(lambda: len(journal.find("stops")) == 3, "the evaluation", agent)
+        for rank in range(3):
+            self.kill(events, rank)
+        self.end(agent, journal)
+        self.assertEqual({40}, {line["step"] for line in journal.find("ready", generation=2)})
+        self.assertEqual(3, len(journal.find("evaluation", step=40, generation=2)))
+        self.assertEqual([], journal.find("step", step=40, generation=2))
 
     def test_twin_with_torchs_own_group_all_are_started_anew(self):
         agent, journal, events = self.start("lonely", options=["--max_restarts", 1])
@@ -184,11 +222,11 @@ class Recoveries(ElasticCase):
 class Nodes(ElasticCase):
     """Two nodes on one machine's loopback, of two workers each; the second one joins later, and is lost."""
 
-    def start_node(self, number, endpoint, journal, events):
+    def start_node(self, number, endpoint, journal, events, nodes="1:2", steps=150, *forms):
         meet = ["--rdzv_backend", "c10d", "--rdzv_endpoint", endpoint, "--local_addr", "127.0.0.1",
                 "--rdzv_conf", f"is_host={1 - number},last_call_timeout=0.01"]
-        return self.bed.run(f"node{number}", ["--nnodes", "1:2", "--nproc_per_node", 2, *AHEAD, "--max_restarts", 3, *meet,
-                                              "--event_log", events.path, TRAINING, journal.path, 150],
+        return self.bed.run(f"node{number}", ["--nnodes", nodes, "--nproc_per_node", 2, *AHEAD, "--max_restarts", 3, *meet,
+                                              "--event_log", events.path, TRAINING, journal.path, steps, *forms],
                             env={"OMP_NUM_THREADS": "1"})
 
     def test_the_job_grows_and_shrinks_in_its_processes(self):
@@ -205,6 +243,24 @@ class Nodes(ElasticCase):
         self.end(first, journal)
         self.assertEqual(pids, {line["pid"] for line in journal.find("end")}, "the first node's processes")
         self.check_samples(journal)
+
+    def test_all_on_both_nodes_at_once_go_on_from_memory(self):
+        """One worker of each node saves; after the restart all have the newest."""
+        digest, _ = self.undisturbed("memory", workers=4)
+        journal = self.bed.follower.follow(self.bed.path("steps"))
+        events = [self.bed.follower.follow(self.bed.path(f"events{number}")) for number in range(2)]
+        endpoint = f"127.0.0.1:{free_port()}"
+        nodes = [self.start_node(number, endpoint, journal, events[number], "2", STEPS, "memory") for number in range(2)]
+        for each in events:
+            self.wait_for_step(journal, each, nodes[0], 25)
+        for each in events:
+            for rank in range(2):
+                self.kill(each, rank)
+        self.wait(lambda: len(journal.find("ready", generation=2)) == 4, "all again", nodes[0])
+        done = max(line["step"] for line in journal.find("step", generation=1))
+        self.assertTrue(all(done - 10 <= line["step"] for line in journal.find("ready", generation=2)))
+        self.assertEqual(digest, self.end(nodes[0], journal))
+        self.assert_status(0, nodes[1], PATIENCE)
 
     @staticmethod
     def steps_in(journal, world):

@@ -40,6 +40,7 @@ struct Outcome {
 };
 using StoreOutcome = std::shared_ptr<Outcome<agent::v1::StoreReply>>;
 using NodeStateOutcome = std::shared_ptr<Outcome<agent::v1::NodeState>>;
+using MemoryOutcome = std::shared_ptr<Outcome<agent::v1::KeptMemory>>;
 using AssignmentOutcome = std::shared_ptr<Outcome<agent::v1::WorkerAssignment>>;
 using EndOutcome = std::shared_ptr<Outcome<agent::v1::GenerationEnd>>;
 
@@ -104,6 +105,17 @@ class Client {
         [this, outcome](const grpc::Status& status) { End(outcome, status); });
     return outcome;
   }
+  MemoryOutcome KeepMemory(uint32_t local_rank, uint32_t slot, uint64_t bytes) {
+    agent::v1::KeepMemoryRequest request;
+    request.set_local_rank(local_rank);
+    request.set_slot(slot);
+    request.set_bytes(bytes);
+    auto outcome = std::make_shared<Outcome<agent::v1::KeptMemory>>();
+    stub_->async()->KeepMemory(
+        &outcome->context, &request, &outcome->reply,
+        [this, outcome](const grpc::Status& status) { End(outcome, status); });
+    return outcome;
+  }
   NodeStateOutcome GetNodeState() {
     static const agent::v1::GetNodeStateRequest kRequest;
     auto outcome = std::make_shared<Outcome<agent::v1::NodeState>>();
@@ -147,10 +159,19 @@ class AgentServerTest : public ::testing::Test {
             .node_address = name,
             .worker_count = 2,
             .max_restarts = 3,
-            .node_state = [name] {
-              agent::v1::NodeState state;
-              state.set_node_id(name);
-              return state;
+            .node_state =
+                [name] {
+                  agent::v1::NodeState state;
+                  state.set_node_id(name);
+                  return state;
+                },
+            .keep_memory = [](const agent::v1::KeepMemoryRequest& request)
+                -> absl::StatusOr<agent::v1::KeptMemory> {
+              if (request.bytes() > 100) return absl::ResourceExhaustedError("100 bytes at most");
+              agent::v1::KeptMemory kept;
+              kept.set_path(absl::StrCat("/memory/", request.local_rank(), "/", request.slot()));
+              kept.set_bytes(request.bytes());
+              return kept;
             }};
   }
   std::unique_ptr<AgentServer> StartServer(AgentServerOptions options) {

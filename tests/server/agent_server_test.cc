@@ -100,6 +100,17 @@ TEST_F(OneAgentTest, TheStateOfANodeIsToldOnItsMachineOnly) {
   EXPECT_THAT(EndOf(peer.GetNodeState()), StartsWith("PERMISSION_DENIED"));
 }
 
+// W11
+TEST_F(OneAgentTest, MemoryForCheckpointsIsForWorkersOfThisNode) {
+  const auto kept = worker_.KeepMemory(1, 2, 50);
+  EXPECT_EQ(EndOf(kept), "OK") << "also before any generation";
+  EXPECT_EQ(kept->reply.ShortDebugString(), "path: \"/memory/1/2\" bytes: 50");
+  EXPECT_EQ(EndOf(worker_.KeepMemory(1, 2, 101)), "RESOURCE_EXHAUSTED: 100 bytes at most");
+  EXPECT_THAT(EndOf(worker_.KeepMemory(2, 0, 50)), StartsWith("INVALID_ARGUMENT"));
+  Client peer(loop_.get(), Peer(*server_));
+  EXPECT_THAT(EndOf(peer.KeepMemory(0, 0, 50)), StartsWith("PERMISSION_DENIED"));
+}
+
 // ------------------------------------------------------------- the local store (W5, W6)
 
 TEST_F(OneAgentTest, EveryOperationOverTheWire) {

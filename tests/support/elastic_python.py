@@ -3,7 +3,7 @@
 Each rank appends a line of JSON for each step that it has done, and at the end one with a digest of all that a Session keeps.
 Forms: accumulate, scaler, gan, closure, workers (of the DataLoader), with (session.step()), lonely (no init_process_group of
 ddprun's), narrow (a global batch that divides unevenly), evaluate (a collective of the program's own after each epoch),
-halves (with `with`: one in a group of some ranks).
+halves (with `with`: one in a group of some ranks), memory (a checkpoint in the agent's memory every 5 steps), forgets (none).
 """
 
 import contextlib
@@ -12,6 +12,7 @@ import json
 import os
 import random
 import sys
+import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
@@ -78,8 +79,9 @@ class Training:
         self.sampler = elastic.ElasticSampler(data, global_batch=BATCH - 1 if "narrow" in forms else BATCH, seed=1)
         self.loader = torch.utils.data.DataLoader(data, batch_sampler=self.sampler, num_workers=2 if "workers" in forms else 0)
         torch.manual_seed(11 + int(os.environ["RANK"]))
+        every = 5 if "memory" in forms else 0 if "forgets" in forms else None
         self.session = elastic.Session(models, self.optimizers, self.schedulers, self.scaler, sampler=self.sampler,
-                                       extra={"average": self.average})
+                                       extra={"average": self.average}, memory_every=every)
         self.models = models
         self.journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self.write("ready", step=self.session.step_number)
@@ -154,6 +156,10 @@ class Training:
         dist.barrier()
 
     def evaluate(self):
+        if os.environ.get("ELASTIC_STOPS") == f"{os.environ.get('DDPRUN_GENERATION')}:{self.session.step_number}":
+            self.session._memory.wait()
+            self.write("stops")
+            threading.Event().wait()
         self.model.eval()
         with torch.no_grad():
             total = self.model(torch.ones(4, 16)).mean()

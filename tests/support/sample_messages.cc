@@ -151,7 +151,8 @@ std::vector<AgentMessage> SampleAgentMessages() {
                               .parked_bytes = uint64_t{200} << 20,
                               .why_cold = "memory is short"},
               .can_rejoin = true,
-              .hold_ups = {{1, {.lasted = absl::Milliseconds(4100), .why = "it sleeps"}}}},
+              .hold_ups = {{1, {.lasted = absl::Milliseconds(4100), .why = "it sleeps"}}},
+              .checkpoint_bytes = 7},
       0);
   add(WorkersStarted{}, 1);
   add(WorkerFailed{SampleFailure()}, 2);

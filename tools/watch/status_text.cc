@@ -96,6 +96,10 @@ std::string NodeText(const NodeStatus& node, StatusDetail detail) {
   const std::string gpus = GpuListText(node);
   if (!gpus.empty()) absl::StrAppend(&text, "         GPU ", gpus, "\n");
   if (node.has_warm()) absl::StrAppend(&text, "         warm: ", WarmText(node), "\n");
+  if (node.has_checkpoint_bytes()) {
+    absl::StrAppend(&text, "         checkpoints in memory: ", BytesText(node.checkpoint_bytes()),
+                    "\n");
+  }
   if (detail != StatusDetail::kWide) return text;
   if (!node.guards().empty()) absl::StrAppend(&text, "         guards: ", node.guards(), "\n");
   absl::StrAppend(&text, RanksText(node));

@@ -23,10 +23,11 @@ from ddprun.elastic import groups as _groups
 from ddprun.elastic import reducer as _reducer
 from ddprun.elastic.membership import Membership as _Membership
 from ddprun.elastic.membership import say as _say
+from ddprun.elastic.memory import MemoryCheckpoint
 from ddprun.elastic.session import Session as _Session
 from ddprun.elastic.store import PeerError
 
-__all__ = ["ElasticSampler", "PeerError", "Session", "init_process_group"]
+__all__ = ["ElasticSampler", "MemoryCheckpoint", "PeerError", "Session", "init_process_group"]
 
 _TORCH = (2, 11)
 _membership = None
@@ -70,5 +71,8 @@ def _obstacle(backend, named):
 class Session(_Session):
     __doc__ = _Session.__doc__
 
-    def __init__(self, model, optimizer, scheduler=None, scaler=None, *, sampler, extra=None):
-        super().__init__(model, optimizer, scheduler, scaler, sampler=sampler, extra=extra, membership=_membership)
+    def __init__(self, model, optimizer, scheduler=None, scaler=None, *, sampler, extra=None, memory_every=None):
+        if MemoryCheckpoint._exists:  # has the memory
+            memory_every = 0
+        super().__init__(model, optimizer, scheduler, scaler, sampler=sampler, extra=extra, memory_every=memory_every,
+                         membership=_membership)

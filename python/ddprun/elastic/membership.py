@@ -35,7 +35,7 @@ class Membership:
     """The membership of a process that ddprun has started."""
 
     def __init__(self, agent, generation, rank, size):
-        self._agent = agent
+        self.agent = agent
         self.generation, self.rank, self.size = generation, rank, size
         self.is_newcomer = False  # peers were kept, and this process has nothing of theirs yet
         self._watched = self._greeted = 0  # generations
@@ -56,7 +56,7 @@ class Membership:
     def prepare(self, timeout):
         """Has groups made over the agent's store. timeout: of their collectives."""
         groups.over, groups.timeout = Over(), timeout
-        groups.store = AgentStore(self._agent.store(self.generation), timeout)
+        groups.store = AgentStore(self.agent.store(self.generation), timeout)
         register()
 
     def arrive(self):
@@ -103,7 +103,7 @@ class Membership:
         place.export()
         self.generation, self.rank, self.size = place.generation, place.rank, place.world_size
         groups.over = Over()
-        groups.store.move_to(self._agent.store(place.generation))
+        groups.store.move_to(self.agent.store(place.generation))
 
     def _hello(self, what):
         if self.generation in (1, self._greeted):
@@ -114,10 +114,10 @@ class Membership:
 
     def _await_end(self, over, generation, told):
         try:
-            over.tell(self._agent.await_generation_end(generation, told.set))
+            over.tell(self.agent.await_generation_end(generation, told.set))
             while over.place is None:
                 try:
-                    over.follow(self._agent.assignment(generation, _ASK_SECONDS))
+                    over.follow(self.agent.assignment(generation, _ASK_SECONDS))
                 except RpcError as error:
                     if error.code != grpc_channel.DEADLINE_EXCEEDED:
                         raise

@@ -30,6 +30,7 @@ from ddprun.elastic import seeds
 from ddprun.elastic.groups import groups
 from ddprun.elastic.parts import Parts
 from ddprun.elastic.seeds import Seeds
+from ddprun.elastic.session_memory import SessionMemory
 from ddprun.elastic.store import PeerError
 from ddprun.elastic.transfer import broadcast
 
@@ -50,13 +51,15 @@ class Session:
     model: a DistributedDataParallel, or several. optimizer, scheduler, scaler: one or several; the schedulers that the loop steps.
     sampler: the ElasticSampler of the loader. extra: {name: object with state_dict() and load_state_dict()} that the loop's body
     changes; a copy is made at each step.
+    memory_every: how many steps come between two checkpoints in the agent's memory; None = as many as keep their cost below 0.5 %;
+    0 = there are none.
     Under another launcher, and where init_process_group() has said that it can't, it only counts steps and commits the sampler.
     One in a process. All ranks make it at the same place. Threads: the one that trains.
     """
 
     _exists = False
 
-    def __init__(self, model, optimizer, scheduler=None, scaler=None, *, sampler, extra=None, membership=None):
+    def __init__(self, model, optimizer, scheduler=None, scaler=None, *, sampler, extra=None, memory_every=None, membership=None):
         if Session._exists:
             raise RuntimeError("a process has one elastic.Session: give it all models and optimizers of the loop")
         self._parts = Parts(model, optimizer, scheduler, scaler, sampler, extra)
@@ -76,6 +79,7 @@ class Session:
         self._broken = self._attempted = False
         self._since = 0.0
         self.recoveries = []
+        self._memory = SessionMemory(membership, self._parts, memory_every)
         self._watch_updates()
         if membership is None:
             return
@@ -89,7 +93,10 @@ class Session:
             names = [f"ddprun/seed{rank}" for rank in range(membership.size)]
             told = groups.store.gather(names[membership.rank], str(Seeds.own()).encode(), names)
             self._seeds = Seeds(int(one) for one in told)
+            if membership.generation > 1:
+                self._resume()
             membership.watch()
+        self._memory.touch_ahead()
 
     @property
     def step_number(self):
@@ -143,6 +150,28 @@ class Session:
         self._steps += 1
         self._last = (self._parts.end(), len(self._kept))
         self._forget()
+        self._memory.after_step(self._steps, self._beside_parts)
+
+    def _beside_parts(self):
+        """The rest of the state between two steps. Where the epoch is over, its last step's place, which leads to its end again."""
+        is_at_end = self._parts.sampler.consumed == 0
+        return {"seeds": self._seeds.table, "layouts": self._parts.layouts(), "after_updates": [],
+                "end": self._last if is_at_end else None}
+
+    def _resume(self):
+        """Goes on from the newest checkpoint in the agents' memory, because no rank has the state any more."""
+        rank, size = self._membership.rank, self._membership.size
+        names = [f"ddprun/memory{one}" for one in range(size)]
+        leader, steps = self._memory.agree(groups.store.gather(names[rank], self._memory.note(), names))
+        if leader is None:
+            return
+        state = broadcast(dist.group.WORLD, self._memory.load(steps) if rank == leader else None, leader, rank)
+        own, self._seeds = self._seeds, None
+        self._parts.reform(state["layouts"])
+        self._take(state, (steps, 0), state["end"])
+        self._last = state["end"]
+        self._seeds = Seeds(state["seeds"]).extended(own.table)
+        self._begin_again()
 
     def _forget(self):
         """Forgets the step under way; another one begins."""
@@ -311,6 +340,7 @@ class Session:
         since = self._since or time.monotonic()
         if self._updates and not self._after_updates:
             self._after_updates = [self._parts.buffers()]
+        self._memory.wait()
         self._parts.put_back()
         self._parts.drop_gradients()
         while True:

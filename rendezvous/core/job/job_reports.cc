@@ -90,6 +90,7 @@ void Job::OnRenewal(const Node& node, const Renewal& renewal, Generation generat
     told = is_member && n.told.TakeProgress(now_, renewal, n.info.worker_count);
     lost_gpus = n.told.TakeGpus(now_, renewal.gpus);
     if (renewal.warm) n.told.warm = renewal.warm;
+    if (renewal.checkpoint_bytes) n.told.checkpoint_bytes = renewal.checkpoint_bytes;
     idle = n.ShowsIdle(renewal.nonce) && awaited;
     if (idle) n.EndStopping();
   });

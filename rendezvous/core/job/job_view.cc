@@ -134,6 +134,7 @@ JobView Job::View(Instant now) const {
     told.gpus_age = now - node.told.gpus_at;
     told.warm = node.told.warm;
     told.hold_ups = node.told.hold_ups;
+    told.checkpoint_bytes = node.told.checkpoint_bytes;
     if (!node.group_rank) continue;
     told.base_rank = round_->member(*node.group_rank).placement.base_rank;
   }

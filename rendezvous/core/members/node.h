@@ -28,6 +28,7 @@ struct NodeTold {
   Instant gpus_at;
   std::optional<WarmUse> warm;
   std::map<uint32_t, HoldUp> hold_ups;  // by local rank; none without progress
+  std::optional<uint64_t> checkpoint_bytes;
 
   // Takes the progress from a renewal of the live generation. Returns false for renewals over
   // connections for heartbeats, which have none.

@@ -1,4 +1,4 @@
-// --leftovers.
+// --leftovers, --memory_checkpoints.
 #include <gtest/gtest.h>
 
 #include "tests/unit/launcher/cli/fake_host.h"
@@ -21,6 +21,18 @@ TEST(LeftoverOptions, WhatIsNoneIsRefused) {
   ExpectRefused({"--leftovers maybe train.py", 2, "is none of kill, wait, wait=SECONDS and spare"});
   ExpectRefused({"--leftovers wait=soon train.py", 2, "is not a number of seconds"});
   ExpectRefused({"--leftovers wait=-1 train.py", 1, "--leftovers '-1'"});
+}
+
+TEST(MemoryCheckpointOptions, Values) {
+  const MemoryCheckpointPlan by_default = PlanOf("train.py").memory_checkpoints;
+  EXPECT_EQ(by_default.bytes, std::nullopt);
+  EXPECT_EQ(by_default.percent, std::nullopt);
+  EXPECT_EQ(PlanOf("--memory_checkpoints 8GiB train.py").memory_checkpoints.bytes,
+            uint64_t{8} << 30);
+  EXPECT_EQ(PlanOf("train.py", {{"PET_MEMORY_CHECKPOINTS", "10%"}}).memory_checkpoints.percent, 10);
+  EXPECT_EQ(PlanOf("--memory_checkpoints 0 train.py").memory_checkpoints.bytes, uint64_t{0});
+  ExpectRefused({"--memory_checkpoints 8GB train.py", 1,
+                 "--memory_checkpoints '8GB': is no size (8GiB, 512MiB) and no percentage (10%)"});
 }
 
 }  // namespace

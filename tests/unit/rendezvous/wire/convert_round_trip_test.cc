@@ -193,14 +193,14 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
                                    .saved = absl::Milliseconds(3),
                                    .parked_bytes = 4,
                                    .why_cold = "memory is short"},
-                   .hold_ups = {{0, {.lasted = absl::Milliseconds(900), .why = "it sleeps"}}}};
+                   .hold_ups = {{0, {.lasted = absl::Milliseconds(900), .why = "it sleeps"}}},
+                   .checkpoint_bytes = 9};
   node.info.hostname = "host0";
   node.info.address = "10.0.0.1";
   node.info.store_address = "10.0.0.1:7000";
   node.info.worker_count = 4;
   node.info.guards = "keeper, cgroup";
-  view.nodes = {node};
-  view.nodes.push_back(node);
+  view.nodes = {node, node};
   view.nodes[1].group_rank.reset();
   view.nodes[1].silent = -absl::Seconds(1);
   view.nodes[1].progress.clear();
@@ -228,6 +228,13 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
   EXPECT_EQ(proto.nodes(0).silent_ms(), 120U);
   EXPECT_FALSE(proto.nodes(1).has_group_rank());
   EXPECT_EQ(proto.nodes(1).silent_ms(), 0U);
+}
+
+TEST(ToProto, ANodeHasItsCheckpointsMemory) {
+  JobView view;
+  view.nodes = {{.checkpoint_bytes = 9}, {}};
+  EXPECT_EQ(ToProto(view).nodes(0).checkpoint_bytes(), 9U);
+  EXPECT_FALSE(ToProto(view).nodes(1).has_checkpoint_bytes());
 }
 
 TEST(ToProto, AHoldUpHasLastedSinceItWasTold) {

@@ -146,6 +146,13 @@ TEST(StatusText, ShowsHowWorkersStart) {
               HasSubstr("\n         warm: 2 of 2 workers, 1.8 s saved; 213.0 MiB parked\n"));
 }
 
+TEST(StatusText, ShowsTheMemoryOfCheckpoints) {
+  rendezvous::v1::GetStatusReply reply = Sample();
+  EXPECT_THAT(StatusText(reply, "h:1"), Not(HasSubstr("checkpoints in memory")));
+  reply.mutable_jobs(0)->mutable_nodes(0)->set_checkpoint_bytes(uint64_t{3} << 29);
+  EXPECT_THAT(StatusText(reply, "h:1"), HasSubstr("\n         checkpoints in memory: 1.5 GiB\n"));
+}
+
 TEST(StatusText, SumsUpWarmStartsOfAllNodes) {
   rendezvous::v1::GetStatusReply reply = Sample();
   EXPECT_THAT(StatusText(reply, "h:1"), Not(HasSubstr("warm start")));

@@ -1,0 +1,171 @@
+"""Checkpoints in memory that outlive the worker, for scripts whose processes are restarted (docs/ELASTIC.md, "Memory").
+
+    memory = elastic.MemoryCheckpoint(model=model, optimizer=optimizer, scheduler=scheduler, sampler=sampler)
+    for step in range(memory.restore(), steps):
+        train(step)
+        memory.save(step + 1)
+
+The ranks restore the newest step that all of them have. Two slots suffice where the ranks meet in each step: before a rank saves
+step 20, all have begun step 20, so all have the checkpoint of step 10. With every=1 they may be a checkpoint apart, and have three:
+
+    rank 0: step 7 whole, step 8 half written          rank 1: step 6 whole, step 7 half written
+    both also have the checkpoint before their whole one, so both have step 6
+"""
+
+import json
+import os
+import random
+import sys
+
+import torch
+from torch.nn.parallel import DistributedDataParallel
+
+from ddprun import grpc_channel
+from ddprun.agent import Agent
+from ddprun.elastic import membership, reducer
+from ddprun.elastic.checkpoints import BUCKETS_KNOWN, Checkpoints, say
+from ddprun.elastic.session import Session
+from ddprun.elastic.snapshot import load_optimizer
+
+# How long a rank waits for the others to say which steps they have.
+_MEETING_SECONDS = 1800.0
+_EVERY = 10
+
+
+class MemoryCheckpoint:
+    """The newest states of a training, in memory that the agent holds: they outlive this process, and end with the job.
+
+    parts: by name, what has state_dict() and load_state_dict() (models, optimizers, schedulers, scalers, samplers), torch.Generators,
+    or lists of these. The default generators of Python, numpy, torch and CUDA belong to it in any case. Make it after the parts, and
+    after DistributedDataParallel has wrapped the models. Optimizers' step() must be what changes parameters.
+    every: save() keeps every so many steps; the same on all ranks.
+    Under another launcher, and where the node has no memory for it, it does nothing, and a line says so. One in a process.
+    """
+
+    _exists = False
+
+    def __init__(self, *, every=_EVERY, **parts):
+        if MemoryCheckpoint._exists:
+            raise RuntimeError("a process has one elastic.MemoryCheckpoint: give it all parts")
+        if Session._exists:
+            raise RuntimeError("an elastic.Session keeps its state in memory by itself: make no MemoryCheckpoint beside it")
+        if every < 1:
+            raise ValueError(f"every is a number of steps, 1 or more, not {every}")
+        self.every = every
+        self._parts = {name: part if isinstance(part, (list, tuple)) else [part] for name, part in parts.items()}
+        for name, several in self._parts.items():
+            for part in several:
+                if not isinstance(part, torch.Generator) and not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
+                    raise TypeError(f"{name}= has state_dict() and load_state_dict(), not {type(part).__name__}")
+        self._agent, self._checkpoints = Agent.of_environment(), None
+        self._rank, self._world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
+        generation = os.environ.get("DDPRUN_GENERATION", "")
+        self._generation = int(generation) if generation.isdigit() else 0
+        self._layouts = [None] * len(self._models())
+        self._least = BUCKETS_KNOWN if self._layouts else 1
+        if self._agent is None or not self._generation:
+            membership.say("no checkpoints in memory: ddprun hasn't started this process")
+            return
+        MemoryCheckpoint._exists = True
+        try:
+            self._checkpoints = Checkpoints(self._agent, 3 if every == 1 else 2, self._all(torch.optim.Optimizer), self._rank, self._world)
+        except grpc_channel.RpcError as error:
+            say(f"no checkpoints in memory: {error.text}")
+        except OSError as error:
+            say(f"no checkpoints in memory: {error}")
+        if self._checkpoints is not None and self._generation == 1:
+            self._checkpoints.touch_ahead(self._tree())
+
+    @property
+    def seconds_seen(self):
+        """How long the training has waited for saves."""
+        return self._checkpoints.seconds_seen if self._checkpoints is not None else 0.0
+
+    def restore(self):
+        """Restores the newest step that all ranks have. Returns how many steps are done, as given to save(); 0 = no step was saved.
+
+        All ranks call it, before the first step. RuntimeError: not all ranks have called it.
+        """
+        if self._agent is None or self._generation <= 1:
+            return 0
+        steps = set.intersection(*(set(steps) for steps in self._meet()))
+        step = max(steps, default=None)
+        if self._checkpoints is None:
+            return 0
+        self._checkpoints.wait()
+        self._checkpoints.keep_only(step)
+        if step is not None:
+            self._load(step)
+        self._checkpoints.touch_ahead(self._tree())
+        return step or 0
+
+    def save(self, step):
+        """Keeps the state if `step`, the number of steps that are done, is one that is kept. Call it after the step's update."""
+        if self._checkpoints is None or self._checkpoints.why_off or step % self.every or step < self._least:
+            return
+        self._checkpoints.save(step, self._tree())
+
+    def _tree(self):
+        return {"parts": {name: [_state_of(part) for part in several] for name, several in self._parts.items()},
+                # A reducer in its first step has the layout that it was given.
+                "layouts": [reducer.layout_of(model) or given for model, given in zip(self._models(), self._layouts)],
+                "generators": _generators()}
+
+    def _meet(self):
+        """Returns the steps that each rank has."""
+        own = [head.step for head in self._checkpoints.whole() if (head.rank, head.world) == (self._rank, self._world)] \
+            if self._checkpoints is not None else []
+        names = [f"ddprun/memory{rank}" for rank in range(self._world)]
+        try:
+            answers = self._agent.store(self._generation).gather(names, _MEETING_SECONDS, names[self._rank], json.dumps(own).encode())
+        except grpc_channel.RpcError as error:
+            raise RuntimeError(f"MemoryCheckpoint.restore() is called by all ranks: {error.text}") from None
+        return [json.loads(one) for one in answers]
+
+    def _load(self, step):
+        places = [(name, number, part) for name, several in self._parts.items() for number, part in enumerate(several)]
+        tree = self._checkpoints.load(step, self._modules())
+        # Optimizers last: a scheduler's load_state_dict() doesn't put its rate into the optimizer.
+        for name, number, part in sorted(places, key=lambda place: isinstance(place[2], torch.optim.Optimizer)):
+            state = tree["parts"][name][number]
+            if isinstance(part, torch.optim.Optimizer):
+                load_optimizer(part, state)
+            elif isinstance(part, torch.Generator):
+                part.set_state(state)
+            elif state is not None:
+                part.load_state_dict(state)
+        self._layouts = tree["layouts"]
+        for model, layout in zip(self._models(), self._layouts):
+            if layout is not None and not reducer.missing_parts():
+                reducer.reform(model, layout)
+        _set_generators(tree["generators"])
+
+    def _all(self, kind):
+        return [part for several in self._parts.values() for part in several if isinstance(part, kind)]
+
+    def _models(self):
+        return self._all(DistributedDataParallel)
+
+    def _modules(self):
+        return {("parts", name, number): part for name, several in self._parts.items() for number, part in enumerate(several)
+                if isinstance(part, torch.nn.Module)}
+
+
+def _state_of(part):
+    return part.get_state() if isinstance(part, torch.Generator) else part.state_dict()
+
+
+def _generators():
+    numpy = sys.modules.get("numpy.random")
+    return {"python": random.getstate(), "numpy": numpy.get_state() if numpy is not None else None, "torch": torch.get_rng_state(),
+            "cuda": torch.cuda.get_rng_state() if torch.cuda.is_initialized() else None}
+
+
+def _set_generators(state):
+    random.setstate(state["python"])
+    if state["numpy"] is not None:
+        import numpy
+        numpy.random.set_state(state["numpy"])
+    torch.set_rng_state(state["torch"])
+    if state["cuda"] is not None:
+        torch.cuda.set_rng_state(state["cuda"])
