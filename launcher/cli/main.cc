@@ -15,8 +15,10 @@
 #include "launcher/agent/agent.h"
 #include "launcher/agent/end_report.h"
 #include "tools/chaos/chaos.h"
+#include "launcher/cli/build_facts.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/system_host.h"
+#include "launcher/cli/version_text.h"
 #include "tools/config/config_writer.h"
 #include "launcher/core/exit_status.h"
 #include "launcher/core/plan_text.h"
@@ -24,6 +26,7 @@
 #include "launcher/daemon/warden.h"
 #include "tools/doctor/machine_commands.h"
 #include "launcher/os/folders.h"
+#include "launcher/os/needed_glibc.h"
 #include "launcher/os/runtime_dir.h"
 #include "tools/preflight/preflight_worker.h"
 #include "launcher/schedulers/node_socket.h"
@@ -40,6 +43,11 @@ namespace {
 int Run(const ExitNow& exit) {
   std::fputs(exit.text.c_str(), exit.to_stderr ? stderr : stdout);
   return exit.status;
+}
+
+int Run(const ShowVersion& /*command*/) {
+  std::fputs(VersionText(kBuildFacts, NeededGlibc()).c_str(), stdout);
+  return 0;
 }
 
 int Run(const WaitForNode& wait) { return AwaitFirstTask(wait.node_socket); }

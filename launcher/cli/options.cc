@@ -16,7 +16,6 @@
 #include "base/nearest.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "base/version.h"
 #include "tools/chaos/chaos_command.h"
 #include "launcher/cli/completion.h"
 #include "launcher/cli/suggestions.h"
@@ -173,9 +172,7 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
   if (!parsed.ok()) return {.command = Fail(parsed.status())};
   if (parsed->help) return {.command = ExitNow{.text = words.options.Help()}};
   LaunchArguments& launch = words.launch;
-  if (launch.version) {
-    return {.command = ExitNow{.text = absl::StrCat("ddprun ", kVersion, "\n")}};
-  }
+  if (launch.version) return {.command = ShowVersion()};
   if (launch.print_completion.given()) {
     absl::StatusOr<std::string> script = CompletionScript(launch.print_completion, host);
     if (!script.ok()) return {.command = Fail(script.status())};
