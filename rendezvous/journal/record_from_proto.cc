@@ -2,6 +2,7 @@
 #include <optional>
 #include <set>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "absl/container/flat_hash_set.h"
@@ -37,9 +38,11 @@ NodeRecord ReadNode(RecordReader* in, const std::string& field, const v1::NodeRe
                     uint32_t nodes_max) {
   FieldChecker& checker = in->checker();
   checker.Present(field + ".info", proto.has_info());
+  NodeInfo info = ReadNodeInfo(&checker, field + ".info", proto.info(), nodes_max);
+  info.release = checker.OptionalName(field + ".release", proto.release());
   return {.id = NodeId(checker.Name(field + ".id", proto.id())),
           .incarnation = Incarnation(checker.NonZero(field + ".incarnation", proto.incarnation())),
-          .info = ReadNodeInfo(&checker, field + ".info", proto.info(), nodes_max),
+          .info = std::move(info),
           .stream_number =
               StreamNumber(checker.NonZero(field + ".stream_number", proto.stream_number())),
           .settled = proto.settled(),

@@ -32,6 +32,7 @@ void Write(const NodeRecord& node, v1::NodeRecord* proto) {
   proto->set_settled(node.settled);
   proto->set_draining(node.draining);
   proto->set_answered(node.answered);
+  proto->set_release(Text(node.info.release));
 }
 
 void Write(const DepartedRecord& departed, v1::DepartedRecord* proto) {

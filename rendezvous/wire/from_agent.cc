@@ -35,12 +35,12 @@ Join ReadJoin(FieldChecker* checker, const std::string& run_id, const v1::Join& 
   Join join;
   join.protocol_major = proto.protocol_major();
   join.protocol_minor = proto.protocol_minor();
-  join.release = checker->OptionalName("join.release", proto.release());
   join.token = checker->Text("join.token", proto.token());
   checker->Present("join.job", proto.has_job());
   checker->Present("join.node", proto.has_node());
   join.job = ReadJobSpec(checker, "join.job", run_id, proto.job());
   join.node = ReadNodeInfo(checker, "join.node", proto.node(), proto.job().nodes_max());
+  join.node.release = checker->OptionalName("join.release", proto.release());
   join.group_state = ReadGroupState(checker, proto.group_state());
   join.job_age = checker->Microseconds("join.job_age_us", proto.job_age_us());
   return join;
@@ -288,7 +288,9 @@ void ReadBody(FieldChecker* checker, const v1::AgentMessage& proto, AgentMessage
       message->body = ReadStopPrepared(checker, proto.stop_prepared());
       break;
     case v1::AgentMessage::BODY_NOT_SET:
-      checker->Require(false, "body", "is missing, or of a later minor version of the protocol");
+      checker->Require(!proto.GetReflection()->GetUnknownFields(proto).empty(), "body",
+                       "is missing");
+      message->body = UnknownKind{};
       break;
   }
 }
@@ -310,7 +312,9 @@ absl::StatusOr<AgentMessage> FromProto(const v1::AgentMessage& proto) {
   message.sequence = proto.sequence();
   ReadBody(&checker, proto, &message);
   const bool repeatable = proto.has_join() || proto.has_renewal() || proto.has_heartbeat();
-  checker.Require(repeatable == (proto.sequence() == 0), "sequence",
+  // A message of an unknown kind may be one that is repeated, or an event.
+  const bool is_known = proto.body_case() != v1::AgentMessage::BODY_NOT_SET;
+  checker.Require(!is_known || repeatable == (proto.sequence() == 0), "sequence",
                   repeatable ? "is not 0 in a Join, Renewal or Heartbeat" : "is 0 in an event");
   if (!checker.status().ok()) return checker.status();
   return message;

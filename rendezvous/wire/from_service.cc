@@ -159,8 +159,8 @@ ServiceMessage ReadBody(FieldChecker* checker, const v1::ServiceMessage& proto) 
     case v1::ServiceMessage::BODY_NOT_SET:
       break;
   }
-  checker->Require(false, "body", "is missing, or of a later minor version of the protocol");
-  return Probe{};
+  checker->Require(!proto.GetReflection()->GetUnknownFields(proto).empty(), "body", "is missing");
+  return UnknownKind{};
 }
 
 }  // namespace

@@ -47,7 +47,7 @@ uint64_t MicrosecondsOf(absl::Duration duration) {
 void Write(const Join& join, v1::Join* proto) {
   proto->set_protocol_major(join.protocol_major);
   proto->set_protocol_minor(join.protocol_minor);
-  proto->set_release(CutText(join.release, kNameBytesMax));
+  proto->set_release(CutText(join.node.release, kNameBytesMax));
   proto->set_token(ValidUtf8(join.token));
   WriteJobSpec(join.job, proto->mutable_job());
   WriteNodeInfo(join.node, proto->mutable_node());
@@ -277,6 +277,7 @@ void Write(const NodeView& node, v1::NodeStatus* proto) {
   proto->set_silent_ms(MillisecondsOf(node.silent));
   proto->set_address(CutText(node.info.address, kNameBytesMax));
   proto->set_guards(CutText(node.info.guards, kNameBytesMax));
+  proto->set_release(CutText(node.info.release, kNameBytesMax));
   proto->set_agent_address(CutText(node.info.store_address, kNameBytesMax));
   WriteWorkers(node, proto);
   WriteGpus(node.gpus, proto->mutable_gpus());
@@ -322,6 +323,7 @@ v1::AgentMessage ToProto(const AgentMessage& message) {
           [&](const HangReport& report) { Write(report, proto.mutable_hang_report()); },
           [&](const Preempt& preempt) { Write(preempt, proto.mutable_preempt()); },
           [&](const StopPrepared& body) { Write(body, proto.mutable_stop_prepared()); },
+          [](const UnknownKind&) {},  // only received
       },
       message.body);
   return proto;
@@ -346,6 +348,7 @@ v1::ServiceMessage ToProto(const ServiceMessage& message) {
                  [&](const Drain& body) {
                    proto.mutable_drain()->set_reason(CutText(body.reason, kTextBytesMax));
                  },
+                 [](const UnknownKind&) {},  // only received
              },
              message);
   return proto;
