@@ -16,10 +16,8 @@
 #include "base/nearest.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "tools/chaos/chaos_command.h"
 #include "launcher/cli/completion.h"
 #include "launcher/cli/suggestions.h"
-#include "tools/config/config_file.h"
 #include "launcher/daemon/warden.h"
 #include "launcher/options/any_gpus.h"
 #include "launcher/options/errors.h"
@@ -28,11 +26,13 @@
 #include "launcher/plan/launch_arguments.h"
 #include "launcher/plan/launch_planner.h"
 #include "launcher/plan/worker_command.h"
-#include "tools/preflight/test_command.h"
 #include "launcher/schedulers/kubernetes_defaults.h"
 #include "launcher/schedulers/slurm_defaults.h"
 #include "launcher/schedulers/slurm_step.h"
 #include "launcher/service/service_process.h"
+#include "tools/chaos/chaos_command.h"
+#include "tools/config/config_file.h"
+#include "tools/preflight/test_command.h"
 
 namespace ddprun::launcher {
 namespace {
