@@ -15,9 +15,12 @@ install(CODE "
   endif()" COMPONENT program)
 install(TARGETS ddprun RUNTIME DESTINATION ${CMAKE_INSTALL_BINDIR} COMPONENT program)
 include(Manual)         # manual page and completion
-if(DDPRUN_STATIC)  # licenses of the libraries that are linked in
-  foreach(package libgrpc++-dev libprotobuf-dev libabsl-dev libre2-dev libuv1-dev libyaml-cpp-dev nlohmann-json3-dev
-                  libspdlog-dev libfmt-dev libc-ares-dev libevent-dev libsqlite3-dev libssl-dev zlib1g-dev gcc-12-base)
+# Licences: ours, and those of the libraries that are linked in.
+install(FILES LICENSE NOTICE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/ddprun COMPONENT program)
+if(DDPRUN_STATIC)
+  file(STRINGS cmake/linked_libraries.txt lines REGEX "^[a-z]")
+  foreach(line IN LISTS lines)
+    string(REGEX MATCH "^[^ ]+" package "${line}")
     install(FILES /usr/share/doc/${package}/copyright DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/ddprun/copyright
       RENAME ${package} COMPONENT program)
   endforeach()
@@ -28,6 +31,7 @@ add_custom_target(installable DEPENDS ddprun ddprun_manual)
 # The modules for training scripts and for Python launchers: nothing but the standard library.
 install(DIRECTORY python/ddprun python/ddprun_torch DESTINATION lib/python3/dist-packages COMPONENT python
   PATTERN __pycache__ EXCLUDE)
+install(FILES LICENSE NOTICE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/python3-ddprun COMPONENT python)
 
 if(DDPRUN_WORKER)
   set(_ddprun_libraries ${CMAKE_INSTALL_LIBDIR}/ddprun)
@@ -45,6 +49,7 @@ if(DDPRUN_WORKER)
     INCLUDES DESTINATION ${CMAKE_INSTALL_INCLUDEDIR} ${CMAKE_INSTALL_INCLUDEDIR}/ddprun/internal)
   # Each by its name: a static library doesn't build those that it is linked with (CMAKE_OPTIMIZE_DEPENDENCIES).
   add_dependencies(installable ${_ddprun_runtime})
+  install(FILES LICENSE NOTICE DESTINATION ${CMAKE_INSTALL_DATADIR}/doc/ddprun-dev COMPONENT runtime)
   install(EXPORT ddprun NAMESPACE ddprun:: FILE ddprunTargets.cmake DESTINATION ${_ddprun_package}
     COMPONENT runtime)
 

@@ -1,2 +1,15 @@
-# base/version.h: the version, stamped from project(VERSION).
-configure_file(${CMAKE_SOURCE_DIR}/cmake/version.h.in ${CMAKE_BINARY_DIR}/generated/base/version.h @ONLY)
+# The version, stamped from project(VERSION), in a file of its own.
+configure_file(${CMAKE_SOURCE_DIR}/base/version.cc.in ${CMAKE_BINARY_DIR}/generated/base/version.cc @ONLY)
+
+# ddprun_stamp_build(target): compiles the facts of launcher/cli/build_facts.h into a program. Each build asks git. The file
+# changes only with the answer, and no library has it, so that a commit costs one small file and one link.
+function(ddprun_stamp_build target)
+  set(source ${CMAKE_BINARY_DIR}/generated/launcher/cli/build_facts.cc)
+  add_custom_target(${target}_build_facts BYPRODUCTS ${source}
+    COMMAND ${CMAKE_COMMAND} -DROOT=${CMAKE_SOURCE_DIR} -DTEMPLATE=${CMAKE_SOURCE_DIR}/launcher/cli/build_facts.cc.in
+            -DOUT=${source} -P ${CMAKE_SOURCE_DIR}/cmake/Commit.cmake
+    COMMENT "Asking git for the commit" VERBATIM)
+  set_source_files_properties(${source} PROPERTIES GENERATED ON SKIP_UNITY_BUILD_INCLUSION ON)
+  target_sources(${target} PRIVATE ${source})
+  add_dependencies(${target} ${target}_build_facts)
+endfunction()

@@ -201,7 +201,7 @@ def main():
     program, folder = sys.argv[1:]
     launch = asked(program)
     commands = {name: asked(program, name) for name in command_names(launch["introduction"])}
-    version = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout.strip()
+    version = subprocess.run([program, "--version"], check=True, capture_output=True, text=True).stdout.split("\n")[0]
     os.makedirs(folder, exist_ok=True)
     for name, text in (("ddprun.1", manual(version, launch, commands)), ("ddprun.bash", bash(launch, commands)),
                        ("_ddprun", zsh(launch, commands))):

@@ -12,3 +12,11 @@ install --strip -t "$prefix/bin" "$root/build/release/bin/ddprun" "$root/build/r
 ldd "$root/build/release/bin/digits" | awk -v cache="$ddprun_cache_dir/" 'index($3, cache) == 1 { print $3 }' | sort -u |
   xargs -r cp -L -t "$prefix/lib"
 cp "$ddprun_cache_dir"/digits/* "$prefix/share/"
+# Licences: ours, those of the libraries that are linked in, and torch's.
+doc="$prefix/share/doc/ddprun"
+mkdir -p "$doc/copyright"
+cp "$root/LICENSE" "$root/NOTICE" "$doc/"
+sed -n 's/^\([a-z][^ ]*\) .*/\1/p' "$root/cmake/linked_libraries.txt" | while read -r package; do
+  cp -L "/usr/share/doc/$package/copyright" "$doc/copyright/$package"
+done
+cp -r "$ddprun_cache_dir"/libtorch/lib/python3*/site-packages/torch-*.dist-info/licenses "$doc/torch"

@@ -56,7 +56,7 @@ launcher::AgentIdentity IdentityOf(uint32_t number) {
                    .master_port = 29500,
                    .store_address = absl::StrCat(host, ":31000"),
                    .guards = "keeper, parent-death signal, isolation timeout"};
-  identity.release = kVersion;
+  identity.node.release = kVersion;
   identity.protocol_major = kProtocolMajor;
   return identity;
 }

@@ -136,9 +136,9 @@ absl::Status Agent::StartParts() {
                               .role = plan_.role,
                               .node_rank = plan_.node_rank,
                               .master_port = master_.port(),
-                              .guards = guards_},
+                              .guards = guards_,
+                              .release = kVersion},
                      .token = plan_.token,
-                     .release = kVersion,
                      .protocol_major = kProtocolMajor};
   endpoint_name_ = plan_.endpoint.kind == EndpointPlan::Kind::kUnix ? "this node"
                    : plan_.etcd.has_value()

@@ -14,26 +14,29 @@
 #include "base/log.h"
 #include "launcher/agent/agent.h"
 #include "launcher/agent/end_report.h"
-#include "tools/chaos/chaos.h"
+#include "launcher/cli/build_facts.h"
 #include "launcher/cli/options.h"
 #include "launcher/cli/system_host.h"
-#include "tools/config/config_writer.h"
+#include "launcher/cli/version_text.h"
 #include "launcher/core/exit_status.h"
 #include "launcher/core/plan_text.h"
 #include "launcher/daemon/daemon_command.h"
 #include "launcher/daemon/warden.h"
-#include "tools/doctor/machine_commands.h"
 #include "launcher/os/folders.h"
+#include "launcher/os/needed_glibc.h"
 #include "launcher/os/process_environment.h"
 #include "launcher/os/runtime_dir.h"
-#include "tools/preflight/preflight_worker.h"
 #include "launcher/schedulers/node_socket.h"
 #include "launcher/schedulers/slurm_run.h"
 #include "launcher/service/service_process.h"
+#include "rendezvous/server/serve.h"
+#include "tools/chaos/chaos.h"
+#include "tools/config/config_writer.h"
+#include "tools/doctor/machine_commands.h"
+#include "tools/preflight/preflight_worker.h"
 #include "tools/watch/control_commands.h"
 #include "tools/watch/logs_command.h"
 #include "tools/watch/top_command.h"
-#include "rendezvous/server/serve.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -41,6 +44,11 @@ namespace {
 int Run(const ExitNow& exit) {
   std::fputs(exit.text.c_str(), exit.to_stderr ? stderr : stdout);
   return exit.status;
+}
+
+int Run(const ShowVersion& /*command*/) {
+  std::fputs(VersionText(kBuildFacts, NeededGlibc()).c_str(), stdout);
+  return 0;
 }
 
 int Run(const WaitForNode& wait) { return AwaitFirstTask(wait.node_socket); }

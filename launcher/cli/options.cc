@@ -16,11 +16,8 @@
 #include "base/nearest.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "base/version.h"
-#include "tools/chaos/chaos_command.h"
 #include "launcher/cli/completion.h"
 #include "launcher/cli/suggestions.h"
-#include "tools/config/config_file.h"
 #include "launcher/daemon/warden.h"
 #include "launcher/options/any_gpus.h"
 #include "launcher/options/errors.h"
@@ -29,11 +26,13 @@
 #include "launcher/plan/launch_arguments.h"
 #include "launcher/plan/launch_planner.h"
 #include "launcher/plan/worker_command.h"
-#include "tools/preflight/test_command.h"
 #include "launcher/schedulers/kubernetes_defaults.h"
 #include "launcher/schedulers/slurm_defaults.h"
 #include "launcher/schedulers/slurm_step.h"
 #include "launcher/service/service_process.h"
+#include "tools/chaos/chaos_command.h"
+#include "tools/config/config_file.h"
+#include "tools/preflight/test_command.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -173,9 +172,7 @@ CommandLine ParseLaunch(const std::vector<std::string>& arguments,
   if (!parsed.ok()) return {.command = Fail(parsed.status())};
   if (parsed->help) return {.command = ExitNow{.text = words.options.Help()}};
   LaunchArguments& launch = words.launch;
-  if (launch.version) {
-    return {.command = ExitNow{.text = absl::StrCat("ddprun ", kVersion, "\n")}};
-  }
+  if (launch.version) return {.command = ShowVersion()};
   if (launch.print_completion.given()) {
     absl::StatusOr<std::string> script = CompletionScript(launch.print_completion, host);
     if (!script.ok()) return {.command = Fail(script.status())};

@@ -29,6 +29,9 @@ struct ExitNow {
   bool to_stderr = false;
 };
 
+// --version.
+struct ShowVersion {};
+
 // This task of a Slurm step leaves the launch to its node's first task, and waits for that task's
 // end.
 struct WaitForNode {
@@ -46,7 +49,7 @@ struct CommandLine {
   std::variant<LaunchPlan, ServiceOptions, StatusOptions, StopOptions, DrainOptions, EventsOptions,
                TopOptions, LogsOptions, ConfigOptions, CertsOptions, ChaosOptions, EnvOptions,
                DoctorOptions, WaitForNode, SlurmJob, Conversion, PreflightWorker, ServeForAgent,
-               DaemonOptions, BeWarden, ExitNow>
+               DaemonOptions, BeWarden, ShowVersion, ExitNow>
       command;
   std::vector<std::string> warnings;  // for the user, one line each, without "ddprun: warning"
   std::vector<std::string> notes;     // the same for facts that were found

@@ -476,9 +476,10 @@ void DefineLaunchOptions(LaunchArguments* target, OptionSet* options) {
   DefinePreemption(target, options);
   DefineHangOptions(target, options);
   options->Group("Help");
-  options->AddFlag(
-      &target->version,
-      {.names = "--version", .help = "Print the version and exit.", .environment = ""});
+  options->AddFlag(&target->version, {.names = "--version",
+                                      .help = "Print the version, its commit, the glibc that it "
+                                              "needs and the torch it was tested with; exit.",
+                                      .environment = ""});
   options->AddValue(&target->print_completion,
                     {.names = "--print-completion",
                      .placeholder = "bash|zsh",

@@ -76,7 +76,8 @@ std::optional<Learned> ReadKeptFile(const std::string& path) {
   if (learned.ok()) return *std::move(learned);
   // Nothing is lost: it is learned anew.
   Log(LogLevel::kInfo,
-      absl::StrCat("'", path, "' is damaged and is not used: ", learned.status().message()));
+      absl::StrCat("'", path, "' is damaged, or of another release, and is not used: ",
+                   learned.status().message()));
   return std::nullopt;
 }
 

@@ -9,6 +9,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "base/errno_status.h"
+#include "base/version.h"
 #include "rendezvous/wire/grpc_status.h"
 
 namespace ddprun::rendezvous {
@@ -20,7 +21,7 @@ bool IsForeign(const absl::Status& status) {
        {"http1.x server", "http2 header with status", "Failed parsing HTTP/2"}) {
     if (absl::StrContains(status.message(), sign)) return true;
   }
-  return absl::IsUnimplemented(status);
+  return false;
 }
 
 // The text of a connect that gRPC gave up. The kernel reports ECONNRESET for a socket that is shut
@@ -101,7 +102,13 @@ absl::Status DescribeFailure(const std::string& target, const grpc::Status& stat
                      " speaks TLS only, or is not a ddprun rendezvous service: give --tls_dir DIR, "
                      "as the service has it, or check host and port"));
   }
-  if (IsForeign(plain)) {
+  if (absl::IsUnimplemented(plain) && plain.message().empty()) {
+    return absl::UnimplementedError(absl::StrCat(
+        target, " is not a ddprun ", peer, ", or one of an older release (ddprun ", kVersion,
+        " asks for something that it doesn't know): check host and port, "
+        "or install this release there, too"));
+  }
+  if (IsForeign(plain) || absl::IsUnimplemented(plain)) {
     return absl::UnimplementedError(
         absl::StrCat(target, " is not a ddprun ", peer,
                      ", or speaks TLS only: check host and port, and --tls_dir (",

@@ -9,6 +9,7 @@
 #include "base/version.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/core/describe.h"
+#include "rendezvous/core/releases.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -78,9 +79,18 @@ absl::Status CheckProtocol(const Join& join) {
   if (join.protocol_major == kProtocolMajor) return absl::OkStatus();
   const bool agent_is_newer = join.protocol_major > kProtocolMajor;
   return absl::FailedPreconditionError(absl::StrCat(
-      "this agent (ddprun ", join.release, ") speaks protocol ", join.protocol_major,
+      "this agent (ddprun ", join.node.release, ") speaks protocol ", join.protocol_major,
       ", the rendezvous service (ddprun ", kVersion, ") speaks ", kProtocolMajor, ": upgrade ",
       agent_is_newer ? "ddprun where the service runs" : "ddprun on the agent's node"));
+}
+
+absl::Status CheckRelease(const NodeInfo& node, const std::string& peer,
+                          const std::string& release) {
+  if (MayMeet(node.release, release)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      absl::StrCat(node.hostname, " has ddprun ", node.release, ", and ", peer, " has ", release,
+                   ": releases in one job differ by one minor release at most; install ddprun ",
+                   kVersion, " on ", node.hostname, ", or ", node.release, " on all other nodes"));
 }
 
 absl::Status CheckToken(const std::string& token, const Join& join) {

@@ -16,6 +16,12 @@ bool SameSecret(const std::string& expected, const std::string& offered);
 // Errors: FAILED_PRECONDITION — another protocol major; names the side to upgrade.
 absl::Status CheckProtocol(const Join& join);
 
+// Errors: FAILED_PRECONDITION — an agent's release may not meet another one in a job; says what to
+// install where. Params: peer: the owner of that one, as a text: "the
+// rendezvous service of this job".
+absl::Status CheckRelease(const NodeInfo& node, const std::string& peer,
+                          const std::string& release);
+
 // Errors: UNAUTHENTICATED — not the job's token. An empty `token` accepts agents without a token
 // only: an agent with one was meant for a job that strangers can't join, and this one is open.
 absl::Status CheckToken(const std::string& token, const Join& join);

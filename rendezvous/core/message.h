@@ -12,6 +12,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "rendezvous/core/releases.h"
 #include "rendezvous/core/time_spent.h"
 #include "rendezvous/core/types.h"
 
@@ -25,7 +26,6 @@ namespace ddprun::rendezvous {
 struct Join {
   uint32_t protocol_major = 0;
   uint32_t protocol_minor = 0;
-  std::string release;
   std::string token;
   JobSpec job;
   NodeInfo node;
@@ -111,7 +111,7 @@ struct AgentMessage {
   Generation generation;
   uint64_t sequence = 0;  // 0 for Join, Renewal and Heartbeat
   std::variant<Join, Renewal, Heartbeat, WorkersStarted, WorkerFailed, GroupSucceeded, GroupStopped,
-               Leave, HangReport, Preempt, StopPrepared>
+               Leave, HangReport, Preempt, StopPrepared, UnknownKind>
       body;
 };
 
@@ -235,8 +235,9 @@ struct Verdict {
   friend bool operator==(const Verdict&, const Verdict&) = default;
 };
 
-using ServiceMessage = std::variant<Welcome, Probe, Standby, Assignment, StopWorkers, Verdict,
-                                    ReportProgress, HungWorkers, PrepareStop, CommitStop, Drain>;
+using ServiceMessage =
+    std::variant<Welcome, Probe, Standby, Assignment, StopWorkers, Verdict, ReportProgress,
+                 HungWorkers, PrepareStop, CommitStop, Drain, UnknownKind>;
 
 // A message that goes to many nodes is made and encoded once. Never null.
 using SharedMessage = std::shared_ptr<const ServiceMessage>;

@@ -83,6 +83,7 @@ struct NodeInfo {
   uint32_t master_port = 0;           // reserved for the workers' store (R11); 0 = none
   std::string store_address;          // "host:port" of the agent's store; "" = none
   std::string guards;                 // against orphans, for people; "" = not reported
+  std::string release;                // of the node's agent: "0.1.0"; "" = not known
   bool hosts_service = false;         // the service is this agent's child
 
   friend bool operator==(const NodeInfo&, const NodeInfo&) = default;

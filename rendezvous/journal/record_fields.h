@@ -56,6 +56,7 @@ void Fields(Wire wire, CoreOf<Wire, NodeRecord>& core, ProtoOf<Wire, v1::NodeRec
   } else {
     WriteNodeInfo(core.info, proto.mutable_info());
   }
+  wire.OptionalName(DDPRUN_FIELD_AS(info.release, release));
   wire.NonZero(DDPRUN_FIELD(stream_number));
   wire.Any(DDPRUN_FIELD(settled));
   wire.Any(DDPRUN_FIELD(draining));

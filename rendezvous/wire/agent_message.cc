@@ -42,7 +42,6 @@ template <typename Wire>
 void Fields(Wire wire, CoreOf<Wire, Join>& core, ProtoOf<Wire, v1::Join>& proto) {
   wire.Any(DDPRUN_FIELD(protocol_major));
   wire.Any(DDPRUN_FIELD(protocol_minor));
-  wire.CutName(DDPRUN_FIELD(release));
   wire.Text(DDPRUN_FIELD(token), kTextBytesMax,
             [](absl::string_view token, size_t) { return ValidUtf8(token); });
   if constexpr (Wire::kReads) {
@@ -55,6 +54,7 @@ void Fields(Wire wire, CoreOf<Wire, Join>& core, ProtoOf<Wire, v1::Join>& proto)
     WriteJobSpec(core.job, proto.mutable_job());
     WriteNodeInfo(core.node, proto.mutable_node());
   }
+  wire.CutName(DDPRUN_FIELD_AS(node.release, release));
   wire.Enum(DDPRUN_FIELD(group_state), kGroupStates);
   wire.Microseconds(DDPRUN_FIELD_AS(job_age, job_age_us));
 }
@@ -339,7 +339,9 @@ void ReadBody(FieldChecker* checker, const v1::AgentMessage& proto, AgentMessage
       message->body = Read<StopPrepared>(checker, "stop_prepared", proto.stop_prepared());
       break;
     case v1::AgentMessage::BODY_NOT_SET:
-      checker->Require(false, "body", "is missing, or of a later minor version of the protocol");
+      checker->Require(!proto.GetReflection()->GetUnknownFields(proto).empty(), "body",
+                       "is missing");
+      message->body = UnknownKind{};
       break;
   }
 }
@@ -361,7 +363,9 @@ absl::StatusOr<AgentMessage> FromProto(const v1::AgentMessage& proto) {
   message.sequence = proto.sequence();
   ReadBody(&checker, proto, &message);
   const bool repeatable = proto.has_join() || proto.has_renewal() || proto.has_heartbeat();
-  checker.Require(repeatable == (proto.sequence() == 0), "sequence",
+  // A message of an unknown kind may be one that is repeated, or an event.
+  const bool is_known = proto.body_case() != v1::AgentMessage::BODY_NOT_SET;
+  checker.Require(!is_known || repeatable == (proto.sequence() == 0), "sequence",
                   repeatable ? "is not 0 in a Join, Renewal or Heartbeat" : "is 0 in an event");
   if (!checker.status().ok()) return checker.status();
   return message;
@@ -394,6 +398,7 @@ v1::AgentMessage ToProto(const AgentMessage& message) {
           [&](const HangReport& report) { Write(report, proto.mutable_hang_report()); },
           [&](const Preempt& preempt) { Write(preempt, proto.mutable_preempt()); },
           [&](const StopPrepared& body) { Write(body, proto.mutable_stop_prepared()); },
+          [](const UnknownKind&) {},  // only received
       },
       message.body);
   return proto;

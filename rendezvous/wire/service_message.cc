@@ -165,8 +165,8 @@ ServiceMessage ReadBody(FieldChecker* checker, const v1::ServiceMessage& proto) 
     case v1::ServiceMessage::BODY_NOT_SET:
       break;
   }
-  checker->Require(false, "body", "is missing, or of a later minor version of the protocol");
-  return Probe{};
+  checker->Require(!proto.GetReflection()->GetUnknownFields(proto).empty(), "body", "is missing");
+  return UnknownKind{};
 }
 
 }  // namespace
@@ -195,6 +195,7 @@ v1::ServiceMessage ToProto(const ServiceMessage& message) {
                  [&](const PrepareStop& body) { Write(body, proto.mutable_prepare_stop()); },
                  [&](const CommitStop& body) { Write(body, proto.mutable_commit_stop()); },
                  [&](const Drain& body) { Write(body, proto.mutable_drain()); },
+                 [](const UnknownKind&) {},  // only received
              },
              message);
   return proto;

@@ -34,6 +34,7 @@ void Write(const NodeView& node, v1::NodeStatus* proto) {
   proto->set_silent_ms(ToWholeMilliseconds(node.silent));
   proto->set_address(CutText(node.info.address, kNameBytesMax));
   proto->set_guards(CutText(node.info.guards, kNameBytesMax));
+  proto->set_release(CutText(node.info.release, kNameBytesMax));
   proto->set_agent_address(CutText(node.info.store_address, kNameBytesMax));
   WriteWorkers(node, proto);
   WriteGpus(node.gpus, proto->mutable_gpus());

@@ -3,6 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/version.h"
@@ -157,7 +158,6 @@ RendezvousWorld::Puppet& RendezvousWorld::Get(const std::string& name) {
 void RendezvousWorld::FillJoin(const Command& command, Puppet& puppet) {
   Join& join = puppet.join;
   join.protocol_major = command.Number("major", kProtocolMajor);
-  join.release = "0.1.0";
   join.token = command.Text("token", token_);
   join.job = spec_;
   join.job.run_id = command.Text("run_id", spec_.run_id);
@@ -168,6 +168,7 @@ void RendezvousWorld::FillJoin(const Command& command, Puppet& puppet) {
   join.job.nodes_min = command.Number("nodes", spec_.nodes_min);
   join.job.nodes_max = command.Number("nodes", spec_.nodes_max);
   NodeInfo& node = join.node;
+  node.release = command.Text("release", kVersion);
   const std::string host = command.Text("host", absl::StrCat("host", puppet.id.value()));
   node.hostname = host;
   node.agent_pid = command.Number("pid", 100);
@@ -315,6 +316,8 @@ void RendezvousWorld::Report(const Command& command) {
   } else if (verb == "leave") {
     message.body =
         Leave{command.Text("reason", "SIGTERM"), command.Has("end"), command.Has("preempted")};
+  } else if (verb == "unknown") {
+    message.body = UnknownKind{};
   } else if (verb == "renew") {
     message.body = Renewal{command.Number("nonce", 0)};
   } else {
@@ -371,7 +374,11 @@ void RendezvousWorld::Take(const Effect& effect) {
   const bool probe = send != nullptr && std::holds_alternative<Probe>(*send->message);
   if (show_probes_ || !probe) {
     const auto name = [this](StreamKey stream) { return StreamName(stream); };
-    output_.push_back(absl::StrCat(ToString(now_), " ", TraceText(effect, name)));
+    // The scripts hold for each release.
+    output_.push_back(
+        absl::StrReplaceAll(absl::StrCat(ToString(now_), " ", TraceText(effect, name)),
+                            {{absl::StrCat("ddprun ", kVersion), "ddprun (ours)"},
+                             {absl::StrCat("has ", kVersion), "has (ours)"}}));
   }
   if (send != nullptr && streams_.contains(send->stream)) {
     Puppet& puppet = Get(streams_.at(send->stream));

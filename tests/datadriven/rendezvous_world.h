@@ -24,7 +24,8 @@ namespace ddprun::testing {
 //                                           node whose service it was, silent for a lease. by=b:
 //                                           the agent whose child the new one is
 //   join a [as=nodeid] [host= workers= role= rank= endpoint service port= store= pid= state= gen=
-//       token= fingerprint= max_restarts= nodes= description= major= term= stream= new]
+//       token= fingerprint= max_restarts= nodes= description= major= release= term= stream=
+//       new]
 //                                           opens a stream; "new" = another agent process
 //   started|succeeded a                     of the generation that a knows; gen= and seq= override
 //   failed a [local=0 signal= code=1 message= stderr= after= start_error=]
@@ -32,6 +33,7 @@ namespace ddprun::testing {
 //                                           trained: until the last mark, last: since then; options
 //                                           of "failed" add a failure
 //   leave a [end] [preempted] [reason=]
+//   unknown a                               an event of a kind that a later release added
 //   preempt a [host drained deadline=30s reason=]  a is about to be taken away; host: it has the
 //                                           service; drained: it was asked to leave
 //   drain a [reason=], undrain a            a control call asks a to leave, lets its machine join

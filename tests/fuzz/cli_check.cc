@@ -109,6 +109,7 @@ CliOutcome ParseAnything(const std::vector<std::string>& arguments,
     Check(*exit);
     return exit->status == 0 ? CliOutcome::kText : CliOutcome::kError;
   }
+  if (std::holds_alternative<ShowVersion>(parsed.command)) return CliOutcome::kText;
   if (const auto* plan = std::get_if<LaunchPlan>(&parsed.command); plan != nullptr) {
     Check(*plan, arguments);
     return CliOutcome::kPlan;

@@ -40,7 +40,8 @@ class Deb(PackageCase):
         licences = {name for name in files if name.startswith("./usr/share/doc/ddprun/copyright/")}
         self.assertIn("./usr/share/doc/ddprun/copyright/libgrpc++-dev", licences, "of what is linked in")
         self.assertEqual({"./usr/bin/ddprun", "./usr/share/man/man1/ddprun.1", "./usr/share/bash-completion/completions/ddprun",
-                          "./usr/share/zsh/site-functions/_ddprun"}, set(files) - licences)
+                          "./usr/share/zsh/site-functions/_ddprun", "./usr/share/doc/ddprun/LICENSE",
+                          "./usr/share/doc/ddprun/NOTICE"}, set(files) - licences)
         self.assertEqual("-rwxr-xr-x", files["./usr/bin/ddprun"])
         listed = self.output("dpkg-deb", "-c", self.packages["python3-ddprun"])
         self.assertIn("./usr/lib/python3/dist-packages/ddprun/progress.py", listed)
@@ -62,7 +63,7 @@ class Deb(PackageCase):
         ddprun = os.path.join(root, "usr", "bin", "ddprun")
         environment = {**os.environ, "PYTHONPATH": os.path.join(root, "usr/lib/python3/dist-packages"),
                        "PYTHON_EXEC": sys.executable}
-        self.assertRegex(self.output(ddprun, "--version"), r"^ddprun \d+\.\d+\.\d+\n$")
+        self.assertRegex(self.output(ddprun, "--version"), r"^ddprun \d+\.\d+\.\d+\ncommit [0-9a-f]+.*\nneeds glibc 2\.\d+\n")
         self.assert_trains(ddprun, env=environment)
         script = self.write("marks.py", "import ddprun\nddprun.mark(ddprun.Phase.TRAIN, 1)\nprint(ddprun.stop_at(2))\n")
         self.assertIn("False", self.output(ddprun, "--standalone", script, env=environment))

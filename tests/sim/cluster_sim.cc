@@ -292,7 +292,7 @@ launcher::SupervisorConfig ClusterSim::ConfigOf(uint64_t node) {
   config.signals.preempting = {SIGUSR2};
   config.signals.term_preempts_who_asks = true;
   config.preemption.deadline = preempt_deadline_;
-  config.identity.release = "0.1.0";
+  config.identity.node.release = kVersion;
   config.identity.protocol_major = kProtocolMajor;
   config.endpoint.text = "host0:29400";
   return config;

@@ -120,9 +120,9 @@ class Bed:
         os.chmod(self.path(name), mode)
         return self.path(name)
 
-    def run(self, name, arguments, host=None, env=None, **options):
+    def run(self, name, arguments, host=None, env=None, program=DDPRUN, **options):
         """Starts `ddprun arguments…`; stdout and stderr go to one file unless options say otherwise."""
-        command = [DDPRUN, *map(str, arguments)]
+        command = [program, *map(str, arguments)]
         if host is not None:
             command = self.cluster.command(host, command)
         output = None if "stdout" in options else self.path(f"{name}.out")

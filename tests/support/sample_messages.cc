@@ -36,7 +36,7 @@ AgentMessage SampleJoin(const std::string& run_id, const std::string& node_id, u
   Join join;
   join.protocol_major = kProtocolMajor;
   join.protocol_minor = kProtocolMinor;
-  join.release = kVersion;
+  join.node.release = kVersion;
   join.job.run_id = run_id;
   join.job.nodes_min = nodes;
   join.job.nodes_max = nodes;

@@ -65,6 +65,7 @@ NodeRecord AnyNode(Rng* rng, uint32_t number) {
   node.info.hosts_endpoint = rng->Chance(20);
   node.info.master_port = rng->Chance(50) ? 29500 : 0;
   node.info.guards = rng->Chance(50) ? "keeper" : "";
+  node.info.release = rng->Chance(50) ? "0.1.0" : "";
   node.info.hosts_service = rng->Chance(20);
   node.stream_number = StreamNumber(1 + rng->Below(9));
   node.settled = rng->Next();

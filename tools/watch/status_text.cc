@@ -101,6 +101,9 @@ std::string NodeText(const NodeStatus& node, StatusDetail detail) {
                     "\n");
   }
   if (detail != StatusDetail::kWide) return text;
+  if (!node.release().empty()) {
+    absl::StrAppend(&text, "         release: ddprun ", node.release(), "\n");
+  }
   if (!node.guards().empty()) absl::StrAppend(&text, "         guards: ", node.guards(), "\n");
   absl::StrAppend(&text, RanksText(node));
   return text;

@@ -25,7 +25,6 @@ AgentMessage ServiceStream::Open(Instant now, rendezvous::GroupState state,
   state_ = State::kOpen;
   number_ = number_.Next();
   AgentMessage message = Message(rendezvous::Join{.protocol_major = identity_.protocol_major,
-                                                  .release = identity_.release,
                                                   .token = identity_.token,
                                                   .job = job_,
                                                   .node = identity_.node,

@@ -20,7 +20,6 @@ struct AgentIdentity {
   rendezvous::Incarnation incarnation;
   rendezvous::NodeInfo node;  // the part that is known at the start
   std::string token;          // of the job; "" = none
-  std::string release;
   uint32_t protocol_major = 0;
 };
 

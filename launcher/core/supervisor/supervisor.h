@@ -117,6 +117,7 @@ class Supervisor {
   void OnMessage(const rendezvous::PrepareStop&);
   void OnMessage(const rendezvous::CommitStop&);
   void OnMessage(const rendezvous::Drain&);
+  void OnMessage(const rendezvous::UnknownKind&) {}
 
   // A generation of workers: supervisor.cc.
   bool Runs(rendezvous::Generation generation) const;

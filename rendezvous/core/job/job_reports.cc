@@ -18,7 +18,7 @@ namespace {
 std::string MessageName(const AgentMessage& message) {
   static constexpr const char* kNames[] = {
       "Join",         "Renewal", "Heartbeat",  "WorkersStarted", "WorkerFailed", "GroupSucceeded",
-      "GroupStopped", "Leave",   "HangReport", "Preempt",        "StopPrepared"};
+      "GroupStopped", "Leave",   "HangReport", "Preempt",        "StopPrepared", "unknown"};
   static_assert(std::size(kNames) == std::variant_size_v<decltype(AgentMessage::body)>);
   return kNames[message.body.index()];
 }
@@ -54,6 +54,7 @@ void Job::OnMessage(const Node& node, const AgentMessage& message) {
   if (const Renewal* renewal = std::get_if<Renewal>(&message.body)) {
     return OnRenewal(node, *renewal, message.generation);
   }
+  if (std::holds_alternative<UnknownKind>(message.body) && message.sequence == 0) return;
   const uint64_t processed = node.processed;
   switch (roster_.Change(node, [&](Node& n) { return n.TakeSequence(message.sequence); })) {
     case Node::Sequence::kNext:
@@ -138,6 +139,8 @@ void Job::OnEvent(const Node& node, const AgentMessage& message) {
                     {{"node", node.id.value()}, {"message", MessageName(message)}, {"why", why}});
   };
   if (phase_ == JobPhase::kEnded) return ignore("the job has ended");
+  const bool is_unknown = std::holds_alternative<UnknownKind>(message.body);
+  if (is_unknown) return ignore("its kind is of a later release");
   if (const Leave* leave = std::get_if<Leave>(&message.body)) return OnLeave(node, *leave);
   const GroupStopped* cleaned = std::get_if<GroupStopped>(&message.body);
   if (cleaned != nullptr && node.cleaning != Generation() && message.generation == node.cleaning) {

@@ -150,6 +150,8 @@ std::string Describe(const CommitStop& m) {
 
 std::string Describe(const Drain& m) { return absl::StrCat("drain", Field("reason", m.reason)); }
 
+std::string Describe(const UnknownKind& /*m*/) { return "unknown"; }
+
 // The status without its payloads: "ABORTED: text".
 std::string StatusText(const absl::Status& status) {
   if (status.ok()) return "OK";

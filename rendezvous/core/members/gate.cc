@@ -6,8 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/status_macros.h"
+#include "base/version.h"
 #include "rendezvous/core/admission.h"
 #include "rendezvous/core/bounds.h"
+#include "rendezvous/core/releases.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -33,6 +35,20 @@ absl::Status CheckClaim(Instant now, const ProbePace& pace, const Roster& roster
   for (const uint64_t order : roster.table().Claimants(*info.node_rank)) {
     const Node& holder = *roster.table().FindByOrder(order);
     if (&holder != self && holder.IsLive(now, pace)) return ClaimIsHeld(holder, false);
+  }
+  return absl::OkStatus();
+}
+
+// Any two releases in a job must be allowed to meet, because another node may have the service
+// next. A node with the service's own release meets whatever the service has let in. A node that
+// took part isn't judged again: the service may have been upgraded while the job ran, and no job
+// ends for that.
+absl::Status CheckReleases(const Roster& roster, const NodeId& id, const NodeInfo& node) {
+  if (node.release == kVersion) return absl::OkStatus();
+  DDPRUN_RETURN_IF_ERROR(CheckRelease(node, "the rendezvous service of this job", kVersion));
+  for (const auto& [order, other] : roster.nodes()) {
+    if (other.id == id || MayMeet(node.release, other.info.release)) continue;
+    return CheckRelease(node, other.info.hostname, other.info.release);
   }
   return absl::OkStatus();
 }
@@ -96,6 +112,7 @@ absl::Status Gate::CheckJoin(const AgentMessage& message, const Join& join, cons
     DDPRUN_RETURN_IF_ERROR(CheckStream(message, departed->stream_number, "older than"));
   }
   if (!IsKnown(message, roster)) {
+    DDPRUN_RETURN_IF_ERROR(CheckReleases(roster, message.node_id, join.node));
     DDPRUN_RETURN_IF_ERROR(drains.CheckMachine(join.node.hostname, join.node.address));
   }
   if (roster.nodes().size() >= kNodesMax) {

@@ -5,11 +5,13 @@
 #include <algorithm>
 #include <string>
 #include <utility>
+#include <variant>
 #include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/version.h"
+#include "launcher/cli/version_text.h"
 #include "tests/unit/launcher/cli/fake_host.h"
 
 namespace ddprun::launcher {
@@ -273,9 +275,15 @@ TEST(Help, WinsOverWhatIsMissing) {
 }
 
 TEST(Version, IsPrinted) {
-  const ExitNow version = ExitOf(Parse({"--version"}));
-  EXPECT_EQ(version.status, 0);
-  EXPECT_EQ(version.text, absl::StrCat("ddprun ", kVersion, "\n"));
+  EXPECT_TRUE(std::holds_alternative<ShowVersion>(Parse({"--version"}).command));
+  const BuildFacts facts{.commit = "5d41 and changes",
+                         .torch = "2.11.0",
+                         .torch_oldest = "1.13.0",
+                         .torch_newest = "2.15.0"};
+  EXPECT_EQ(VersionText(facts, "2.28"),
+            absl::StrCat("ddprun ", kVersion,
+                         "\ncommit 5d41 and changes\nneeds glibc 2.28\ntested with torch 2.11.0; "
+                         "the workers' store with 1.13.0 to 2.15.0\n"));
 }
 
 }  // namespace

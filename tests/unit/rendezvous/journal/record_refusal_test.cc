@@ -68,6 +68,8 @@ std::vector<Case> NodeCases() {
       {"nodes[0].info: is missing", [](auto* r) { r->mutable_nodes(0)->clear_info(); }},
       {"nodes[0].info.node_rank: 6 is not below nodes_max",
        [](auto* r) { r->mutable_nodes(0)->mutable_info()->set_node_rank(6); }},
+      {"nodes[0].release: 'a\\n' holds a control character",
+       [](auto* r) { r->mutable_nodes(0)->set_release("a\n"); }},
       {"nodes[0].info.hostname: 'a\\n' holds a control character",
        [](auto* r) { r->mutable_nodes(0)->mutable_info()->set_hostname("a\n"); }},
       {"departed[0].incarnation: is 0",

@@ -2,6 +2,7 @@
 
 #include <set>
 #include <string>
+#include <variant>
 #include <vector>
 
 #include "base/progress_page.h"
@@ -74,6 +75,70 @@ TEST(RoundTrip, ServiceMessagesComeBackWhole) {
   for (int i = 0; i < body->field_count(); ++i) {
     EXPECT_TRUE(seen.contains(body->field(i)->number())) << body->field(i)->name();
   }
+}
+
+// Adds a field that a later release may have to the message and to those in it. Returns how many.
+int AddLaterFields(google::protobuf::Message* message) {
+  const auto* reflection = message->GetReflection();
+  reflection->MutableUnknownFields(message)->AddLengthDelimited(9000, "later");
+  int added = 1;
+  std::vector<const google::protobuf::FieldDescriptor*> fields;
+  reflection->ListFields(*message, &fields);
+  for (const auto* field : fields) {
+    if (field->message_type() == nullptr) continue;
+    if (!field->is_repeated()) {
+      added += AddLaterFields(reflection->MutableMessage(message, field));
+      continue;
+    }
+    for (int i = 0; i < reflection->FieldSize(*message, field); ++i) {
+      added += AddLaterFields(reflection->MutableRepeatedMessage(message, field, i));
+    }
+  }
+  return added;
+}
+
+template <typename Proto>
+Proto ThroughBytes(const Proto& proto) {
+  Proto read;
+  EXPECT_TRUE(read.ParseFromString(proto.SerializeAsString()));
+  return read;
+}
+
+TEST(LaterRelease, ItsFieldsAreIgnored) {
+  int added = 0;
+  for (const AgentMessage& message : SampleAgentMessages()) {
+    v1::AgentMessage proto = ToProto(message);
+    added += AddLaterFields(&proto);
+    const auto back = FromProto(ThroughBytes(proto));
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(ToProto(*back).DebugString(), ToProto(message).DebugString());
+  }
+  for (const ServiceMessage& message : SampleServiceMessages()) {
+    v1::ServiceMessage proto = ToProto(message);
+    added += AddLaterFields(&proto);
+    const auto back = FromProto(ThroughBytes(proto));
+    ASSERT_TRUE(back.ok()) << back.status();
+    EXPECT_EQ(ToProto(*back).DebugString(), ToProto(message).DebugString());
+  }
+  EXPECT_GT(added, 60);
+}
+
+TEST(LaterRelease, AMessageOfItsKindIsUnknown) {
+  v1::AgentMessage agent = ToProto(SampleAgentMessages()[0]);
+  agent.clear_body();
+  agent.GetReflection()->MutableUnknownFields(&agent)->AddLengthDelimited(99, "later");
+  for (const uint64_t sequence : {0U, 7U}) {  // as a Renewal, as an event
+    agent.set_sequence(sequence);
+    const auto read = FromProto(ThroughBytes(agent));
+    ASSERT_TRUE(read.ok()) << read.status();
+    EXPECT_TRUE(std::holds_alternative<UnknownKind>(read->body));
+    EXPECT_EQ(read->sequence, sequence);
+  }
+  v1::ServiceMessage service;
+  service.GetReflection()->MutableUnknownFields(&service)->AddLengthDelimited(99, "later");
+  const auto read = FromProto(ThroughBytes(service));
+  ASSERT_TRUE(read.ok()) << read.status();
+  EXPECT_TRUE(std::holds_alternative<UnknownKind>(*read));
 }
 
 TEST(RoundTrip, ValuesSurvive) {
@@ -176,7 +241,12 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
   view.spent[TimeCause::kDataWait] = absl::Milliseconds(1500);
   view.counted = view.spent;
   NodeView node = {.node_id = NodeId("a"),
-                   .info = {},
+                   .info = {.hostname = "host0",
+                            .address = "10.0.0.1",
+                            .worker_count = 4,
+                            .store_address = "10.0.0.1:7000",
+                            .guards = "keeper, cgroup",
+                            .release = "0.1.0"},
                    .state = "running",
                    .group_rank = 0,
                    .silent = absl::Milliseconds(120),
@@ -195,11 +265,6 @@ TEST(ToProto, StatusShowsTheJobAndItsNodes) {
                                    .why_cold = "memory is short"},
                    .hold_ups = {{0, {.lasted = absl::Milliseconds(900), .why = "it sleeps"}}},
                    .checkpoint_bytes = 9};
-  node.info.hostname = "host0";
-  node.info.address = "10.0.0.1";
-  node.info.store_address = "10.0.0.1:7000";
-  node.info.worker_count = 4;
-  node.info.guards = "keeper, cgroup";
   view.nodes = {node, node};
   view.nodes[1].group_rank.reset();
   view.nodes[1].silent = -absl::Seconds(1);

@@ -18,7 +18,6 @@ ServiceStream MakeStream() {
                         .incarnation = rendezvous::Incarnation(7),
                         .node = {.hostname = "host0"},
                         .token = "secret",
-                        .release = "1.0",
                         .protocol_major = 3},
                        {.run_id = "job"});
 }

@@ -3,6 +3,12 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <string>
+#include <vector>
+
+#include "absl/strings/numbers.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
 #include "base/version.h"
 
 namespace ddprun::rendezvous::gate_test {
@@ -111,6 +117,49 @@ TEST_F(GateTest, ADrainedMachineMayNotSendAnotherAgent) {
   EXPECT_THAT(Refusal(Message("z", 2), JoinOf("a")), HasSubstr("node a was drained"));
   EXPECT_EQ(Decide(Message("a", 1, 4), JoinOf("a", 0)).kind, Kind::kReattach)
       << "it is leaving, and may have lost its stream";
+}
+
+// "0.2.0" for 1, if this is 0.1.0.
+std::string ReleaseAbove(int minor) {
+  const std::vector<std::string> numbers = absl::StrSplit(kVersion, '.');
+  int ours = 0;
+  EXPECT_TRUE(absl::SimpleAtoi(numbers[1], &ours));
+  return absl::StrCat(numbers[0], ".", ours + minor, ".0");
+}
+
+TEST_F(GateTest, AReleaseOneMinorNumberAwayMayJoin) {
+  Join join = JoinOf("b");
+  for (const std::string& release : {std::string(), std::string(kVersion), ReleaseAbove(1)}) {
+    join.node.release = release;
+    EXPECT_EQ(Decide(Message("b", 2), join).kind, Kind::kAdd) << release;
+  }
+  join.node.release = ReleaseAbove(2);
+  const JoinDecision refused = Decide(Message("b", 2), join);
+  EXPECT_EQ(refused.refusal.code(), absl::StatusCode::kFailedPrecondition);
+  EXPECT_EQ(
+      refused.refusal.message(),
+      absl::StrCat("hostb has ddprun ", ReleaseAbove(2),
+                   ", and the rendezvous service of this job has ", kVersion,
+                   ": releases in one job differ by one minor release at most; install ddprun ",
+                   kVersion, " on hostb, or ", ReleaseAbove(2), " on all other nodes"));
+}
+
+// Below this release there may be no other, so the node of the older one has this one's place.
+TEST_F(GateTest, AnyTwoReleasesOfAJobMayMeet) {
+  Join other = JoinOf("b");
+  other.node.release = ReleaseAbove(3);
+  roster_.Add(NodeId("b"), Incarnation(2), other.node);
+  Join join = JoinOf("c");
+  join.node.release = ReleaseAbove(1);
+  EXPECT_THAT(Refusal(Message("c", 3), join),
+              HasSubstr(absl::StrCat("hostc has ddprun ", ReleaseAbove(1), ", and hostb has ",
+                                     ReleaseAbove(3), ": releases in one job")));
+  other.node.release = ReleaseAbove(2);
+  roster_.Add(NodeId("d"), Incarnation(4), other.node);
+  EXPECT_EQ(Decide(Message("b", 2, 2), other).kind, Kind::kReattach) << "it took part";
+  join.node.release = kVersion;
+  EXPECT_EQ(Decide(Message("c", 3), join).kind, Kind::kAdd)
+      << "all nodes have met this service, and so its release";
 }
 
 TEST_F(GateTest, ChecksComeInTheOrderOfTheProtocol) {

@@ -1,0 +1,23 @@
+# cmake -DROOT=… -DTEMPLATE=… -DOUT=… -P Commit.cmake: writes the program's build facts, if they have changed. The commit is the
+# file COMMIT's of a source package (scripts/release), otherwise git's.
+find_program(git git)
+set(commit unknown)
+if(EXISTS ${ROOT}/COMMIT)
+  file(STRINGS ${ROOT}/COMMIT commit LIMIT_COUNT 1)
+elseif(git AND EXISTS ${ROOT}/.git)
+  execute_process(COMMAND ${git} -C ${ROOT} rev-parse HEAD OUTPUT_VARIABLE found OUTPUT_STRIP_TRAILING_WHITESPACE
+                  RESULT_VARIABLE status ERROR_QUIET)
+  if(status EQUAL 0)
+    set(commit ${found})
+    execute_process(COMMAND ${git} -C ${ROOT} --no-optional-locks diff --quiet HEAD RESULT_VARIABLE changed ERROR_QUIET)
+    if(changed)
+      string(APPEND commit " and changes")
+    endif()
+  endif()
+endif()
+foreach(name version oldest newest)
+  file(STRINGS ${ROOT}/scripts/lib/torch_env.sh line REGEX "^ddprun_torch_${name}=" LIMIT_COUNT 1)
+  string(REGEX REPLACE "^[a-z_]+=" "" torch_${name} "${line}")
+endforeach()
+set(torch ${torch_version})
+configure_file(${TEMPLATE} ${OUT} @ONLY)
