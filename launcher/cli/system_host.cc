@@ -22,7 +22,6 @@
 #include "base/rng.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "tools/certs/certificate_check.h"
 #include "launcher/machine/host_probe.h"
 #include "launcher/machine/topology_probe.h"
 #include "launcher/options/shell_line.h"
@@ -30,6 +29,7 @@
 #include "launcher/os/process_environment.h"
 #include "launcher/os/tool_output.h"
 #include "launcher/schedulers/slurm_text.h"
+#include "tools/certs/certificate_check.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -16,9 +16,8 @@
 #include "rendezvous/core/time_spent.h"
 #include "rendezvous/core/types.h"
 
-// The messages of proto/ddprun/rendezvous/v1 as plain data, so that both cores and the simulation
-// work without protobuf. rendezvous/wire converts and validates. The .proto files have the units
-// and defaults.
+// The messages of proto/ddprun/rendezvous/v1 as plain data, for work without protobuf;
+// rendezvous/wire converts and validates. The .proto files have units and defaults.
 namespace ddprun::rendezvous {
 
 // ------------------------------------------------------------- agent to service
