@@ -58,8 +58,8 @@ absl::Status AdoptKeeper(const KeeperOptions& options, absl::Duration limit,
                          KeeperProcess* keeper) {
   DDPRUN_ASSIGN_OR_RETURN(std::vector<Fd> fds, FdsOfAgent());
   const int channel = keeper->channel.get();
-  SendQueue outbox(channel);
-  DDPRUN_RETURN_IF_ERROR(outbox.Send(Command(options).SerializeAsString(), std::move(fds)));
+  SendQueue sends(channel);
+  DDPRUN_RETURN_IF_ERROR(sends.Send(Command(options).SerializeAsString(), std::move(fds)));
   const Instant deadline = MonotonicNow() + limit;
   for (;;) {
     const absl::StatusOr<std::optional<Message>> message = ReceiveMessage(channel);

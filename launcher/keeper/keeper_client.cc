@@ -83,7 +83,7 @@ class ChannelKeeperClient : public KeeperClient {
         warden_pidfd_(std::move(keeper.warden_pidfd)),
         warden_(std::move(keeper.warden)),
         callbacks_(std::make_shared<const Callbacks>(std::move(callbacks))),
-        outbox_(write_channel_.get()),
+        sends_(write_channel_.get()),
         beat_(loop, [this] { Beat(); }) {
     readable_ = std::make_unique<FdWatch>(loop_, channel_.get(), [this] { ReadEvents(); });
     Beat();
@@ -129,12 +129,12 @@ class ChannelKeeperClient : public KeeperClient {
   Fd warden_pidfd_;
   Fd warden_;
   std::shared_ptr<const Callbacks> callbacks_;  // outlives us in a callback that destroys us
-  SendQueue outbox_;
+  SendQueue sends_;
   bool leftovers_stay_ = false;  // as the last sweep said
   uint32_t left_ = 0;            // processes of ended workers that may still be there
   Timer beat_;
   std::unique_ptr<FdWatch> readable_;          // null when the keeper is lost
-  std::unique_ptr<FdWatch> writable_;          // while outbox_ waits
+  std::unique_ptr<FdWatch> writable_;          // while sends_ waits
   std::map<WorkerKey, std::string> starting_;  // programs, for error messages
   // Destroyed with this object. Code that has called a callback checks by it whether the callback
   // destroyed the object.
@@ -277,13 +277,13 @@ void ChannelKeeperClient::Unpark() {
 absl::Status ChannelKeeperClient::Send(const v1::Command& command, std::vector<Fd> fds) {
   DDPRUN_CHECK(loop_->OnLoop(), "the keeper client belongs to the loop");
   if (lost_) return absl::FailedPreconditionError("the keeper process is gone");
-  absl::Status status = outbox_.Send(command.SerializeAsString(), std::move(fds));
+  absl::Status status = sends_.Send(command.SerializeAsString(), std::move(fds));
   // Only RESOURCE_EXHAUSTED is passed on. A dead keeper is handled at the channel's end of file.
   if (!status.ok() && !absl::IsResourceExhausted(status)) {
     return absl::FailedPreconditionError(
         absl::StrCat("the keeper process is gone: ", status.message()));
   }
-  if (!outbox_.empty() && writable_ == nullptr) {
+  if (!sends_.empty() && writable_ == nullptr) {
     writable_ = std::make_unique<FdWatch>(loop_, write_channel_.get(), FdWatch::Writable{},
                                           [this] { Flush(); });
   }
@@ -292,14 +292,14 @@ absl::Status ChannelKeeperClient::Send(const v1::Command& command, std::vector<F
 
 void ChannelKeeperClient::Flush() {
   // A dead keeper is met at the end of file.
-  if (!outbox_.Flush().ok() || outbox_.empty()) writable_.reset();
+  if (!sends_.Flush().ok() || sends_.empty()) writable_.reset();
 }
 
 void ChannelKeeperClient::Beat() {
   v1::Command command;
   command.mutable_beat();
   // Whatever waits to be sent is a sign of life as good.
-  if (outbox_.empty()) Send(command).IgnoreError();
+  if (sends_.empty()) Send(command).IgnoreError();
   beat_.Arm(loop_->Now() + beat_interval_);
 }
 

@@ -84,7 +84,7 @@ KeeperLoop::KeeperLoop(Fd channel, AgentSeat seat, Fd child_signals)
       seat_(std::move(seat)),
       child_signals_(std::move(child_signals)),
       tag_prefix_(absl::StrCat(getpid(), ".")),
-      outbox_(channel_.get()),
+      sends_(channel_.get()),
       clock_(MonotonicNow()),
       silence_deadline_(clock_.At(MonotonicNow()) + seat_.options.isolation_timeout) {}
 
@@ -110,7 +110,7 @@ void KeeperLoop::Wait() {
   std::vector<pollfd> fds;
   // A negative descriptor is skipped by ppoll(2).
   const int channel = agent_lost_ ? -1 : channel_.get();
-  const auto channel_events = static_cast<short>(outbox_.empty() ? POLLIN : POLLIN | POLLOUT);
+  const auto channel_events = static_cast<short>(sends_.empty() ? POLLIN : POLLIN | POLLOUT);
   fds.push_back({.fd = channel, .events = channel_events, .revents = 0});
   fds.push_back({.fd = agent_lost_ ? -1 : seat_.pidfd.get(), .events = POLLIN, .revents = 0});
   fds.push_back({.fd = child_signals_.get(), .events = POLLIN, .revents = 0});
@@ -138,7 +138,7 @@ void KeeperLoop::Wait() {
   }
   // Commands before the pidfd: those of a living agent count as a sign of life. LoseAgent() makes
   // what a dead agent asked for last pointless, but harmless.
-  if ((fds[0].revents & POLLOUT) != 0 && !outbox_.Flush().ok()) LoseAgent();
+  if ((fds[0].revents & POLLOUT) != 0 && !sends_.Flush().ok()) LoseAgent();
   if (fds[0].revents != 0) ReadCommands();
   if (fds[1].revents != 0) LoseAgent();
 }
@@ -403,7 +403,7 @@ void KeeperLoop::OnStopped(const siginfo_t& child) {
   Reap(child, WSTOPPED);
   const auto found = workers_.find(child.si_pid);
   // A worker can stop and continue without end, so an agent that doesn't read isn't sent more.
-  if (found == workers_.end() || !outbox_.empty()) return;
+  if (found == workers_.end() || !sends_.empty()) return;
   v1::Event event;
   v1::Stopped* stopped = event.mutable_stopped();
   stopped->set_generation(found->second.generation);
@@ -476,7 +476,7 @@ void KeeperLoop::LoseAgent() {
 
 void KeeperLoop::Send(const v1::Event& event) {
   if (agent_lost_) return;
-  if (!outbox_.Send(event.SerializeAsString()).ok()) LoseAgent();
+  if (!sends_.Send(event.SerializeAsString()).ok()) LoseAgent();
 }
 
 void KeeperLoop::SendStartFailed(uint64_t generation, uint32_t local_rank, const char* stage,

@@ -114,7 +114,7 @@ class KeeperLoop {
   const Fd child_signals_;        // signalfd of SIGCHLD
   const std::string tag_prefix_;  // "<our pid>."
 
-  SendQueue outbox_;
+  SendQueue sends_;
   Workers workers_;
   ParkedProcess parked_;
   std::set<pid_t> ended_sessions_;  // sessions of workers that ended since the last Empty

@@ -123,8 +123,8 @@ std::optional<ParkedStart> ParkedProcess::Ask(ParkedStart start, absl::Duration 
     if (!fds.back().valid()) return start;
   }
   // If the socket doesn't take the request at once, exec(2) is quicker than waiting.
-  SendQueue outbox(channel_.get());
-  if (!outbox.Send(RequestText(start), std::move(fds)).ok() || !outbox.empty()) return start;
+  SendQueue sends(channel_.get());
+  if (!sends.Send(RequestText(start), std::move(fds)).ok() || !sends.empty()) return start;
   GiveOurPriority(pid_);
   starts_.push_back(
       {.start = std::move(start), .answers = std::move(pair->first), .deadline = now + patience});

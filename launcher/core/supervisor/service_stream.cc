@@ -42,8 +42,8 @@ std::vector<AgentMessage> ServiceStream::OnWelcome(Instant now,
   const Instant began = now - welcome.job_age;
   job_began_ = term_ == welcome.term ? std::min(job_began_, began) : began;
   term_ = welcome.term;
-  outbox_.Confirm(welcome.processed_sequence);
-  std::vector<AgentMessage> again(outbox_.pending().begin(), outbox_.pending().end());
+  unconfirmed_.Confirm(welcome.processed_sequence);
+  std::vector<AgentMessage> again(unconfirmed_.pending().begin(), unconfirmed_.pending().end());
   for (AgentMessage& message : again) {
     message.term = term_;
     message.stream = number_;
@@ -52,7 +52,7 @@ std::vector<AgentMessage> ServiceStream::OnWelcome(Instant now,
 }
 
 AgentMessage ServiceStream::OnProbe(const rendezvous::Probe& probe) {
-  outbox_.Confirm(probe.processed_sequence);
+  unconfirmed_.Confirm(probe.processed_sequence);
   return Message(rendezvous::Renewal{probe.nonce});
 }
 
@@ -62,7 +62,7 @@ std::optional<AgentMessage> ServiceStream::Add(rendezvous::Generation generation
                                                decltype(AgentMessage::body) body) {
   AgentMessage message = Message(std::move(body));
   message.generation = generation;
-  const AgentMessage& kept = outbox_.Add(std::move(message));
+  const AgentMessage& kept = unconfirmed_.Add(std::move(message));
   return is_welcomed() ? std::optional(kept) : std::nullopt;
 }
 
@@ -78,7 +78,7 @@ AgentMessage ServiceStream::Message(decltype(AgentMessage::body) body) const {
 std::string ServiceStream::BrokenInvariant() const {
   if (is_welcomed() && !has_joined()) return "a welcomed stream has no term";
   if (is_open() && number_ == rendezvous::StreamNumber()) return "an open stream has no number";
-  return outbox_.BrokenInvariant();
+  return unconfirmed_.BrokenInvariant();
 }
 
 }  // namespace ddprun::launcher

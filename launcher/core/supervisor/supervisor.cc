@@ -26,7 +26,7 @@ Supervisor::Supervisor(const SupervisorConfig& config, Instant now)
       watch_(config.service, config.job, config.endpoint.text, now),
       hints_(config.endpoint, config.job.nodes_max > 1),
       barrier_(config.exit_barrier),
-      preemption_(config.preemption, config.signals, now),
+      departure_(config.preemption, config.signals, now),
       ending_(config.ending, now) {}
 
 std::vector<SupervisorEffect> Supervisor::Step(Instant now, const SupervisorEvent& event) {
@@ -121,7 +121,7 @@ void Supervisor::OnMessage(const rendezvous::Assignment& assignment) {
   if (phase_ == Phase::kEnding || assignment.generation <= group_.generation()) return;
   RecordFact("assignment", AssignmentFields(assignment));
   if (group_.phase() == WorkerGroup::Phase::kIdle) {
-    return preemption_.is_going() ? LeaveOnSignal(preemption_.signal()) : Spawn(assignment);
+    return departure_.is_going() ? LeaveOnSignal(departure_.signal()) : Spawn(assignment);
   }
   // The StopWorkers was lost with a stream; a newer generation implies it.
   next_assignment_ = assignment;
@@ -262,7 +262,7 @@ void Supervisor::OnMessage(const rendezvous::StopWorkers& stop) {
   if (group_.phase() != WorkerGroup::Phase::kIdle && stop.generation >= group_.generation()) {
     if (stop_.committed() && Runs(group_.generation())) return stop_.Hasten(now_);
     // If a worker hangs, the others wait for it and can't end well within a grace period.
-    const int signal_number = preemption_.is_going() ? preemption_.signal() : SIGTERM;
+    const int signal_number = departure_.is_going() ? departure_.signal() : SIGTERM;
     group_.any_suspect() ? KillGroup(stop.reason) : StopGroup(signal_number, stop.reason);
   } else if (last_.Withdraw(stop.generation)) {
     // All workers here ended well, so there is nothing to stop. A failure on another node restarts
@@ -286,7 +286,7 @@ void Supervisor::OnMessage(const rendezvous::CommitStop& commit) {
   }
   if (stop_.committed()) return;
   stop_.Commit(now_, commit.within);
-  preemption_.OnAgreed();
+  departure_.OnAgreed();
   group_.Explain(commit.reason);
   RecordFact("stop_committed", {{"generation", absl::StrCat(commit.generation.value())},
                                 {"step", absl::StrCat(commit.step)},
@@ -384,12 +384,12 @@ void Supervisor::On(const TimerFired& /*event*/) {
 
 Instant Supervisor::NextDeadline() const {
   if (phase_ == Phase::kEnded) return Instant::Infinite();
-  return std::min(clock_.Wake(NextBound()), preemption_.TimeIsOver());
+  return std::min(clock_.Wake(NextBound()), departure_.TimeIsOver());
 }
 
 // In the time of clock_.
 Instant Supervisor::NextBound() const {
-  Instant next = std::min({group_.Deadline(), preemption_.Deadline(), standby_.Deadline()});
+  Instant next = std::min({group_.Deadline(), departure_.Deadline(), standby_.Deadline()});
   if (group_.phase() == WorkerGroup::Phase::kRunning) next = std::min(next, stop_.Deadline());
   if (phase_ == Phase::kEnding) return std::min(next, ending_.Deadline());
   return std::min({next, watch_.Deadline(), hints_.Deadline(), barrier_.Deadline()});
@@ -443,7 +443,7 @@ std::string Supervisor::DebugString() const {
 std::string Supervisor::BrokenInvariant() const {
   for (const std::string& broken :
        {stream_.BrokenInvariant(), watch_.BrokenInvariant(), hints_.BrokenInvariant(),
-        group_.BrokenInvariant(), stop_.BrokenInvariant(), preemption_.BrokenInvariant(),
+        group_.BrokenInvariant(), stop_.BrokenInvariant(), departure_.BrokenInvariant(),
         ending_.BrokenInvariant()}) {
     if (!broken.empty()) return broken;
   }

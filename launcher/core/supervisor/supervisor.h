@@ -14,7 +14,7 @@
 #include "launcher/core/supervisor/endpoint_hints.h"
 #include "launcher/core/supervisor/exit_barrier.h"
 #include "launcher/core/supervisor/last_generation.h"
-#include "launcher/core/supervisor/preemption.h"
+#include "launcher/core/supervisor/departure.h"
 #include "launcher/core/supervisor/service_stream.h"
 #include "launcher/core/supervisor/service_watch.h"
 #include "launcher/core/supervisor/standby_notice.h"
@@ -198,7 +198,7 @@ class Supervisor {
 
   // Stops in time, and the end.
   AgreedStop stop_;
-  Preemption preemption_;
+  Departure departure_;
   Ending ending_;
 };
 

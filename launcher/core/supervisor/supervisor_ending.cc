@@ -36,15 +36,15 @@ void Supervisor::On(const SignalReceived& event) {
   ending_signal_ = event.number;
   signalled_ = now_;
   if (ending_.is_leaving()) return OnSecondSignal(event.number);
-  switch (preemption_.OnSignal(event.number, {.can_agree = CanAgree(),
+  switch (departure_.OnSignal(event.number, {.can_agree = CanAgree(),
                                               .all_started = group_.all_started(),
                                               .committed = stop_.committed()})) {
-    case Preemption::Answer::kLeave:
+    case Departure::Answer::kLeave:
       return LeaveOnSignal(event.number);
-    case Preemption::Answer::kAgree:
-      preemption_.Begin(event.number);
+    case Departure::Answer::kAgree:
+      departure_.Begin(event.number);
       return Agree();
-    case Preemption::Answer::kAskWorkers:
+    case Departure::Answer::kAskWorkers:
       return LookAtStop(/*round=*/0, /*step=*/0);
   }
 }
@@ -63,19 +63,19 @@ void Supervisor::LeaveOnSignal(int number) {
   ending_.Leave(number);
   if (!waits_for_verdict) {
     const bool ever_spawned = group_.generation() != rendezvous::Generation();
-    const bool preempts = preemption_.Preempts(number, stop_.committed());
+    const bool preempts = departure_.Preempts(number, stop_.committed());
     ending_.Begin(preempts ? kExitPreempted : ever_spawned ? kExitFailed : 128 + number);
   }
   BecomeEnding();
   if (group_.phase() != WorkerGroup::Phase::kIdle) {
     Notify(NotifyUser::Level::kWarning,
-           absl::StrCat(preemption_.WhyLeaving(number, "got "),
+           absl::StrCat(departure_.WhyLeaving(number, "got "),
                         ": stopping the workers, killing what is left after ",
                         absl::FormatDuration(stream_.job().stop_grace), " (again: at once)"));
   }
   // If the job ends with this, the other nodes needn't wait until our workers have ended.
   if (!waits_for_verdict && LeaveEndsJob()) SendLeave();
-  StopGroup(number, preemption_.WhyLeaving(number, "the agent got "));
+  StopGroup(number, departure_.WhyLeaving(number, "the agent got "));
   ContinueEnding();
 }
 
@@ -87,12 +87,12 @@ bool Supervisor::LeaveEndsJob() const {
 void Supervisor::SendLeave() {
   if (ending_.leave_was_sent() || !stream_.is_welcomed()) return;
   const int number = ending_.leave_signal();
-  const bool preempts = preemption_.Preempts(number, stop_.committed());
+  const bool preempts = departure_.Preempts(number, stop_.committed());
   ending_.LeaveSent();
   Send(group_.generation(),
-       rendezvous::Leave{number != 0 ? preemption_.WhyLeaving(number) : "its keeper died",
+       rendezvous::Leave{number != 0 ? departure_.WhyLeaving(number) : "its keeper died",
                          LeaveEndsJob(),
-                         /*preempted=*/preempts && !preemption_.is_drained()});
+                         /*preempted=*/preempts && !departure_.is_drained()});
 }
 
 // ------------------------------------------------------------- a node that is taken away
@@ -107,37 +107,37 @@ bool Supervisor::CanAgree() const {
   return others_save || Runs(group_.generation());
 }
 
-// Notifies the other nodes of the preemption. Requires: preemption_.is_going() and CanAgree().
+// Notifies the other nodes of the preemption. Requires: departure_.is_going() and CanAgree().
 void Supervisor::Agree() {
-  const int number = preemption_.signal();
+  const int number = departure_.signal();
   if (group_.phase() == WorkerGroup::Phase::kIdle) {
-    preemption_.AwaitOthers(now_);
+    departure_.AwaitOthers(now_);
   } else if (!stop_.committed()) {
-    preemption_.AwaitAgreement(now_);
+    departure_.AwaitAgreement(now_);
   }
   Notify(
       NotifyUser::Level::kWarning,
-      absl::StrCat(preemption_.WhyLeaving(number, "got "),
+      absl::StrCat(departure_.WhyLeaving(number, "got "),
                    ": this node is about to be taken away, so all workers of the job are to stop "
                    "at one step (a signal now: they get it at once)"));
-  Send(group_.generation(), rendezvous::Preempt{.reason = preemption_.WhyLeaving(number),
-                                                .deadline = preemption_.deadline(),
+  Send(group_.generation(), rendezvous::Preempt{.reason = departure_.WhyLeaving(number),
+                                                .deadline = departure_.deadline(),
                                                 .ends_job = stream_.node().hosts_service,
-                                                .drained = preemption_.is_drained()});
+                                                .drained = departure_.is_drained()});
 }
 
 // The preemption has begun, but not by a signal.
 void Supervisor::AgreeOrLeave() {
-  const std::string why = preemption_.WhyLeaving(preemption_.signal());
-  RecordFact(preemption_.is_drained() ? "drain" : "preempt_time", {{"why", why}});
+  const std::string why = departure_.WhyLeaving(departure_.signal());
+  RecordFact(departure_.is_drained() ? "drain" : "preempt_time", {{"why", why}});
   ending_.Explain(why);
-  CanAgree() ? Agree() : LeaveOnSignal(preemption_.signal());
+  CanAgree() ? Agree() : LeaveOnSignal(departure_.signal());
 }
 
 // `ddprun drain` (R15): the same as a preemption of this node, except that the job goes on and
 // waits for another node.
 void Supervisor::OnMessage(const rendezvous::Drain& drain) {
-  if (phase_ == Phase::kEnding || preemption_.is_going()) return;
+  if (phase_ == Phase::kEnding || departure_.is_going()) return;
   if (stream_.node().hosts_service) {
     return Notify(
         NotifyUser::Level::kWarning,
@@ -145,43 +145,43 @@ void Supervisor::OnMessage(const rendezvous::Drain& drain) {
         "drained");
   }
   if (last_.succeeded()) {  // nothing is left here to be saved
-    preemption_.Drain("");
+    departure_.Drain("");
     return Notify(
         NotifyUser::Level::kWarning,
         "this node is drained; its workers have ended well, so it leaves with the job, or "
         "when that restarts");
   }
-  preemption_.Drain(drain.reason.empty() ? "drained" : absl::StrCat("drained: ", drain.reason));
+  departure_.Drain(drain.reason.empty() ? "drained" : absl::StrCat("drained: ", drain.reason));
   AgreeOrLeave();
 }
 
 void Supervisor::On(const StopStepLooked& event) {
-  const int asked = event.round == 0 ? preemption_.TakeAsked() : 0;
+  const int asked = event.round == 0 ? departure_.TakeAsked() : 0;
   if (asked != 0) {
     if (!event.look.heeds || !CanAgree()) return LeaveOnSignal(asked);
-    preemption_.Begin(asked);
+    departure_.Begin(asked);
     return Agree();
   }
   if (!Runs(event.generation)) return;
   if (event.round != 0) {
     Send(event.generation, rendezvous::StopPrepared{event.round, event.look});
   } else if (stop_.committed() && !event.all_stopped) {
-    StopGroup(preemption_.is_going() ? preemption_.signal() : SIGTERM,
+    StopGroup(departure_.is_going() ? departure_.signal() : SIGTERM,
               absl::StrCat(group_.why(), "; not all workers of this node are at the stop step"));
   }
 }
 
 // A part of the time until the deadline may be over (R14).
 void Supervisor::CheckPreemption() {
-  switch (preemption_.OnTimer(now_, real_now_)) {
-    case Preemption::Due::kTime:  // the last moment to stop and save
-      if (phase_ == Phase::kEnding || preemption_.is_going()) return;
-      preemption_.BeginFor(preemption_.TimeText());
+  switch (departure_.OnTimer(now_, real_now_)) {
+    case Departure::Due::kTime:  // the last moment to stop and save
+      if (phase_ == Phase::kEnding || departure_.is_going()) return;
+      departure_.BeginFor(departure_.TimeText());
       return AgreeOrLeave();
-    case Preemption::Due::kBound:
-      if (!ending_.is_leaving()) return LeaveOnSignal(preemption_.signal());
+    case Departure::Due::kBound:
+      if (!ending_.is_leaving()) return LeaveOnSignal(departure_.signal());
       break;
-    case Preemption::Due::kNothing:
+    case Departure::Due::kNothing:
       break;
   }
   if (!Runs(group_.generation())) return;
@@ -198,13 +198,13 @@ void Supervisor::CheckPreemption() {
 // A node that is taken away leaves when its workers have ended. The node with the service stays
 // until the others are done, too, and ends with the job. Returns: whether the node leaves.
 bool Supervisor::LeavePreempted() {
-  if (!preemption_.is_going()) return false;
+  if (!departure_.is_going()) return false;
   if (stream_.node().hosts_service) {
-    preemption_.AwaitOthers(now_);
+    departure_.AwaitOthers(now_);
     return false;
   }
   BecomeEnding();
-  ending_.Leave(preemption_.signal());
+  ending_.Leave(departure_.signal());
   ending_.Begin(kExitPreempted);
   ContinueEnding();
   return true;
@@ -316,7 +316,7 @@ void Supervisor::ContinueEnding() {
 
 void Supervisor::Finish() {
   phase_ = Phase::kEnded;
-  if (preemption_.is_drained() && !ending_.has_verdict()) {
+  if (departure_.is_drained() && !ending_.has_verdict()) {
     Notify(
         NotifyUser::Level::kWarning,
         absl::StrCat("this node has left the job, which goes on without it or waits for another: ",

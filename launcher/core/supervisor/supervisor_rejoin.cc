@@ -21,12 +21,12 @@ void Supervisor::On(const WorkerLetGo& event) {
 // At a stop step (R14) some workers end; others save and let go of their generation.
 void Supervisor::StopWhenSettled() {
   if (!stop_.committed() || !Runs(group_.generation()) || !group_.AllSettled()) return;
-  StopGroup(preemption_.is_going() ? preemption_.signal() : SIGTERM, std::string(group_.why()));
+  StopGroup(departure_.is_going() ? departure_.signal() : SIGTERM, std::string(group_.why()));
 }
 
 // A node that is taken away, or ends, keeps no worker.
 bool Supervisor::MayRejoin() const {
-  return phase_ != Phase::kEnding && phase_ != Phase::kEnded && !preemption_.is_going();
+  return phase_ != Phase::kEnding && phase_ != Phase::kEnded && !departure_.is_going();
 }
 
 void Supervisor::Signal(const std::string& why) {

@@ -54,9 +54,9 @@ std::string TooFewText(const JobSpec& spec, const Roster& roster, const Forming&
                       missing.empty() ? "" : absl::StrCat("; missing: ", missing));
 }
 
-Outbox::Fields RoundClosedFields(Generation generation, const Settlement& settled) {
+StepEffects::Fields RoundClosedFields(Generation generation, const Settlement& settled) {
   const RestartDecision& decision = settled.decision;
-  Outbox::Fields fields = {{"generation", absl::StrCat(generation.value())},
+  StepEffects::Fields fields = {{"generation", absl::StrCat(generation.value())},
                            {"blame", BlameName(decision.blame)},
                            {"rule", RuleName(decision.rule)},
                            {"restart_count", absl::StrCat(decision.history.restart_count)}};
@@ -96,21 +96,21 @@ Job::Job(Term term, std::string token, bool keeps)
 
 std::vector<Effect> Job::Step(Instant now, const Event& event) {
   DDPRUN_CHECK(now >= now_, "time went back");
-  DDPRUN_CHECK(outbox_.empty(), "effects of a former step");
+  DDPRUN_CHECK(effects_.empty(), "effects of a former step");
   JudgeStall(now);
   now_ = now;
   if (recovery_.TakeNews()) NotifyRecovery();
   std::visit([this](const auto& e) { On(e); }, event);
   Advance();
   SendDueStandbys();
-  if (recorder_.TakeDue()) outbox_.PutFirst(Persist{});
+  if (recorder_.TakeDue()) effects_.PutFirst(Persist{});
   const char* broken = BrokenPhase();
   DDPRUN_CHECK(*broken == '\0', absl::StrCat(broken, "\n", DebugString()));
   if (kWholeChecks && roster_.nodes().size() <= kWholeCheckNodesMax) {
     const std::string whole = BrokenInvariant();
     DDPRUN_CHECK(whole.empty(), absl::StrCat(whole, "\n", DebugString()));
   }
-  return outbox_.TakeAll();
+  return effects_.TakeAll();
 }
 
 void Job::On(const StopRequested& event) {
@@ -123,7 +123,7 @@ void Job::On(const PersistDone& event) {
   if (event.status.ok()) return roster_.ChangeAll([](Node& node) { node.Confirm(); });
   if (!recorder_.keeps()) return;
   recorder_.Lose(event.status);
-  outbox_.AddNote("journal_lost", {{"why", recorder_.lost()}});
+  effects_.AddNote("journal_lost", {{"why", recorder_.lost()}});
 }
 
 void Job::On(const TimerDue& /*event*/) {
@@ -180,7 +180,7 @@ void Job::JudgeStall(Instant now) {
   });
   probes_.Forgive(stall);
   forgiven_until_ = now;
-  outbox_.AddNote("stall", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(stall))}});
+  effects_.AddNote("stall", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(stall))}});
 }
 
 // Whether an expired lease proves a loss. It doesn't if no probe could be sent in it; if no node at
@@ -202,7 +202,7 @@ bool Job::ProvesLoss(const Roster::Overdue& overdue) {
   }
   if (!isolation_.Holds(now_, hears_nobody)) return !AwaitSilent(*overdue.node);
   Excuse(now_ + pace().interval);
-  if (begins) outbox_.AddNote("isolated", {{"nodes", absl::StrCat(roster_.nodes().size())}});
+  if (begins) effects_.AddNote("isolated", {{"nodes", absl::StrCat(roster_.nodes().size())}});
   return false;
 }
 
@@ -222,7 +222,7 @@ void Job::EndIsolation() {
   isolation_.Close();
   const Instant until = now_ + std::max(pace().lease, kRecoveryLease);
   roster_.ChangeAll([until](Node& node) { node.Pardon(until); });
-  outbox_.AddNote("isolation_over", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(lasted))}});
+  effects_.AddNote("isolation_over", {{"ms", absl::StrCat(absl::ToInt64Milliseconds(lasted))}});
 }
 
 // ------------------------------------------------------------- phases
@@ -273,7 +273,7 @@ bool Job::AdvanceOnce() {
 void Job::FormGeneration(Rule rule) {
   const Choice choice = ChooseNodes(spec(), roster_, blame_, forming_.previous_ranks(), now_);
   for (const Choice::LeftOut& out : choice.left_out) {
-    outbox_.AddNote("node_left_out", {{"node", out.node->id.value()},
+    effects_.AddNote("node_left_out", {{"node", out.node->id.value()},
                                       {"failures", absl::StrCat(out.failures)},
                                       {"rule", RuleName(Rule::kQuarantine)}});
   }
@@ -301,7 +301,7 @@ void Job::FormGeneration(Rule rule) {
   cost_.Begin(now_);
 
   recorder_.Note();
-  outbox_.AddNote("generation", {{"generation", absl::StrCat(generation_.value())},
+  effects_.AddNote("generation", {{"generation", absl::StrCat(generation_.value())},
                                  {"world", absl::StrCat(round_->world_size())},
                                  {"nodes", absl::StrCat(choice.ranked.size())},
                                  {"ranks", round_->RanksText()},
@@ -311,7 +311,7 @@ void Job::FormGeneration(Rule rule) {
   for (uint32_t rank = 0; rank < choice.ranked.size(); ++rank) {
     const Node& node = *choice.ranked[rank];
     roster_.Change(node, [&](Node& n) { n.BecomeMember(rank); });
-    outbox_.SendTo(node, round_->AssignmentOf(rank, record_.begun_step()));
+    effects_.SendTo(node, round_->AssignmentOf(rank, record_.begun_step()));
   }
   record_.Begin({.generation = generation_,
                  .world_size = round_->world_size(),
@@ -340,14 +340,14 @@ void Job::BeginClosing(const Trigger& trigger) {
   recorder_.Note();
   record_.End(now_, reason_);
   ledger_.Close(now_, trigger.fault);
-  outbox_.AddNote("round_closing", {{"generation", absl::StrCat(generation_.value())},
+  effects_.AddNote("round_closing", {{"generation", absl::StrCat(generation_.value())},
                                     {"reason", reason_},
                                     {"trigger", trigger.name}});
   for (uint32_t rank = 0; rank < round_->members().size(); ++rank) {
     const RoundMember& member = round_->member(rank);
     if (member.gone() || member.state == RoundMember::State::kStopped) continue;
     if (member.node_order == 0) {  // it was done, so its loss did no harm until now (R8)
-      outbox_.AddNote("node_lost", {{"node", member.node_id.value()}, {"why", "done and gone"}});
+      effects_.AddNote("node_lost", {{"node", member.node_id.value()}, {"why", "done and gone"}});
       closing_.NoteLoss(
           absl::StrCat("node ", member.node_id.value(), " was done and gone when ", reason_));
       round_->SetState(rank, RoundMember::State::kLost);
@@ -366,7 +366,7 @@ void Job::CloseRound() {
   const RestartDecision& decision = settled.decision;
   record_.Explain(settled.why);
   if (settled.blamed) blame_.Add(*settled.blamed, settled.blamed_host, now_);
-  outbox_.AddNote("round_closed", RoundClosedFields(generation_, settled));
+  effects_.AddNote("round_closed", RoundClosedFields(generation_, settled));
   if (decision.verdict) return EndJob(*decision.verdict, decision.rule, WithDecision(settled));
 
   // The generation is over; its nodes are candidates again.
@@ -405,14 +405,14 @@ void Job::CarryOut(Preemption::Action action) {
         SendQuestion(*roster_.table().FindByOrder(member.node_order));
       }
       if (preemption_.step() == 0) return;
-      return outbox_.AddNote("stop_prepared",
+      return effects_.AddNote("stop_prepared",
                              {{"generation", generation}, {"round", round}, {"step", step}});
     case Preemption::Action::kCommit:
-      outbox_.AddNote("stop_committed",
+      effects_.AddNote("stop_committed",
                       {{"generation", generation}, {"round", round}, {"step", step}});
       return BeginClosing({.reason = preemption_.why(), .name = preemption_.trigger()});
     case Preemption::Action::kGiveUp:
-      outbox_.AddNote("stop_given_up",
+      effects_.AddNote("stop_given_up",
                       {{"generation", generation}, {"why", preemption_.given_up()}});
       return BeginClosing({.reason = preemption_.why(), .name = preemption_.trigger()});
   }
@@ -465,10 +465,10 @@ void Job::EndJob(Outcome outcome, Rule rule, std::string reason) {
   farewell_.Begin(now_, std::move(verdict), audience);
   const Verdict& told = farewell_.verdict();
   recorder_.Note();
-  outbox_.AddNote(
+  effects_.AddNote(
       "verdict", {{"outcome", OutcomeName(outcome)}, {"reason", told.reason}, {"rule", told.rule}});
   for (const auto& [order, node] : roster_.nodes()) {
-    outbox_.SendTo(node, farewell_.WordsFor(node.id));
+    effects_.SendTo(node, farewell_.WordsFor(node.id));
   }
 }
 
@@ -480,7 +480,7 @@ void Job::FinishFarewell() {
     if (node.stream) EndStream(node, absl::OkStatus());
   }
   roster_.ChangeAll([](Node& node) { node.GiveUp(); });
-  outbox_.Put(Ended{.outcome = farewell_.verdict().outcome});
+  effects_.Put(Ended{.outcome = farewell_.verdict().outcome});
 }
 
 }  // namespace ddprun::rendezvous

@@ -22,7 +22,7 @@ void Job::On(const MessageReceived& event) {
   const AgentMessage& message = event.message;
   if (roster_.table().IsStray(event.stream)) {
     if (refusal_notes_.Take(now_)) {
-      outbox_.AddNote("ignored",
+      effects_.AddNote("ignored",
                       {{"node", message.node_id.value()}, {"why", "its stream was ended"}});
     }
     return;
@@ -60,7 +60,7 @@ void Job::On(const DrainRequested& event) {
   if (event.undo) {  // a node that is already leaving still leaves
     if (!drains_.Undo(event.node)) return;
     recorder_.Note();
-    return outbox_.AddNote("undrain", {{"node", event.node.value()}});
+    return effects_.AddNote("undrain", {{"node", event.node.value()}});
   }
   const Node* node = roster_.table().FindById(event.node);
   if (node == nullptr || node->draining) return;
@@ -70,7 +70,7 @@ void Job::On(const DrainRequested& event) {
                .reason = event.reason});
   roster_.Change(*node, [](Node& n) { n.Drain(); });
   recorder_.Note();
-  outbox_.AddNote("drain", {{"node", node->id.value()}, {"reason", event.reason}});
+  effects_.AddNote("drain", {{"node", node->id.value()}, {"reason", event.reason}});
   SendDrain(*node);
 }
 
@@ -147,7 +147,7 @@ void Job::AddNode(StreamKey stream, const AgentMessage& message, const Join& joi
   }
   blame_.Inherit(node.id, node.info.hostname,
                  [this](const NodeId& id) { return roster_.table().FindById(id) != nullptr; });
-  outbox_.AddNote("node_joined", {{"node", node.id.value()},
+  effects_.AddNote("node_joined", {{"node", node.id.value()},
                                   {"host", node.info.hostname},
                                   {"agent_pid", absl::StrCat(node.info.agent_pid)},
                                   {"address", node.info.address}});
@@ -160,7 +160,7 @@ void Job::Reattach(const Node& node, StreamKey stream, const AgentMessage& messa
   if (!was_away) EndStream(node, absl::AbortedError("a newer stream of this agent took over"));
   roster_.Change(node, [&](Node& n) { n.Update(join.node, !HasWorkers(join)); });
   OpenStream(node, stream, message.stream);
-  if (was_away) outbox_.AddNote("node_reconnected", {{"node", node.id.value()}});
+  if (was_away) effects_.AddNote("node_reconnected", {{"node", node.id.value()}});
   Resync(node, message, join);
   NoteBack(node);
   RefuseRivals(node);
@@ -181,7 +181,7 @@ void Job::JoinEnded(StreamKey stream, const AgentMessage& message, const Join& j
   }
   if (node->stream) EndStream(*node, absl::AbortedError("a newer stream took over"));
   OpenStream(*node, stream, message.stream);
-  outbox_.SendTo(*node, farewell_.WordsFor(node->id));
+  effects_.SendTo(*node, farewell_.WordsFor(node->id));
 }
 
 // Sends a node what it may have missed, judging by the state that it reports.
@@ -194,7 +194,7 @@ void Job::Resync(const Node& node, const AgentMessage& message, const Join& join
     // it does.
     if (phase_ == JobPhase::kRunning && !node.answered) {
       const Probe question{.nonce = probes_.Ask(now_), .processed_sequence = Confirmed(node)};
-      outbox_.SendTo(node, question);
+      effects_.SendTo(node, question);
     }
     if (!HasWorkers(join)) {
       return roster_.Change(node, [](Node& n) { n.EndStopping(); });
@@ -203,7 +203,7 @@ void Job::Resync(const Node& node, const AgentMessage& message, const Join& join
     // can take part.
     const Instant bound = now_ + spec().stop_grace + kStopSlack;
     roster_.Change(node, [&](Node& n) { n.BeginCleaning(message.generation, bound); });
-    return outbox_.SendTo(
+    return effects_.SendTo(
         node, StopWorkers{.generation = message.generation,
                           .reason = absl::StrCat("generation ", message.generation.value(),
                                                  " goes on without this node, which was lost")});
@@ -211,7 +211,7 @@ void Job::Resync(const Node& node, const AgentMessage& message, const Join& join
   const uint32_t rank = *node.group_rank;
   if (phase_ == JobPhase::kRunning) {
     if (idle || message.generation != generation_) {
-      outbox_.SendTo(node, round_->AssignmentOf(rank, record_.begun_step()));
+      effects_.SendTo(node, round_->AssignmentOf(rank, record_.begun_step()));
     }
     return SendQuestion(node);
   }
@@ -222,7 +222,7 @@ void Job::Resync(const Node& node, const AgentMessage& message, const Join& join
   // comes after them.
   const uint64_t nonce = probes_.Ask(now_);
   roster_.Change(node, [&](Node& n) { n.AskIfIdle(nonce); });
-  outbox_.SendTo(node,
+  effects_.SendTo(node,
                  Probe{.nonce = nonce, .processed_sequence = Confirmed(node), .in_order = true});
 }
 
@@ -234,7 +234,7 @@ void Job::OpenStream(const Node& node, StreamKey stream, StreamNumber number) {
   const absl::Duration silence = now_ - node.proof;
   roster_.Attach(node, stream, number, now_, lives ? std::optional(pace().lease) : std::nullopt);
   if (node.group_rank) round_->SetConnected(*node.group_rank, true);
-  outbox_.SendTo(node, Welcome{.term = gate_.term(),
+  effects_.SendTo(node, Welcome{.term = gate_.term(),
                                .release = kVersion,
                                .lease = pace().lease,
                                .processed_sequence = Confirmed(node),
@@ -245,7 +245,7 @@ void Job::OpenStream(const Node& node, StreamKey stream, StreamNumber number) {
 }
 
 void Job::EndStream(const Node& node, absl::Status status) {
-  outbox_.Put(CloseStream{.stream = roster_.Detach(node), .status = std::move(status)});
+  effects_.Put(CloseStream{.stream = roster_.Detach(node), .status = std::move(status)});
   if (node.group_rank) round_->SetConnected(*node.group_rank, false);
 }
 
@@ -259,17 +259,17 @@ void Job::BreakOff(const Node& node, absl::Status status) {
 void Job::Refuse(StreamKey stream, const NodeId& node, absl::Status status) {
   roster_.AddStray(stream);
   NoteRefusal(node, status);
-  outbox_.Put(CloseStream{.stream = stream, .status = std::move(status)});
+  effects_.Put(CloseStream{.stream = stream, .status = std::move(status)});
 }
 
 // The refused agent may come again and again, so these notes have a budget.
 void Job::NoteRefusal(const NodeId& node, const absl::Status& status) {
   const std::optional<uint64_t> left_out = refusal_notes_.Take(now_);
   if (!left_out) return;
-  Outbox::Fields fields = {{"node", Bounded(node.value(), kNameBytesMax)},
+  StepEffects::Fields fields = {{"node", Bounded(node.value(), kNameBytesMax)},
                            {"why", std::string(status.message())}};
   if (*left_out > 0) fields.emplace_back("left_out", absl::StrCat(*left_out));
-  outbox_.AddNote("node_refused", std::move(fields));
+  effects_.AddNote("node_refused", std::move(fields));
 }
 
 // A holder that is heard keeps its claim; nodes that waited for its loss are refused.
@@ -312,7 +312,7 @@ bool Job::AwaitSilent(const Node& node) {
   const bool begins = !node.silent;
   roster_.Change(node, [&](Node& n) { n.Await(decision.until); });
   if (!begins) return true;
-  outbox_.AddNote("node_silent",
+  effects_.AddNote("node_silent",
                   {{"node", node.id.value()},
                    {"silent_ms", absl::StrCat(absl::ToInt64Milliseconds(now_ - node.proof))},
                    {"waits_ms", absl::StrCat(absl::ToInt64Milliseconds(decision.until - now_))},
@@ -336,7 +336,7 @@ void Job::ReconsiderSilent(absl::Duration least) {
 // without the other silent ones; but nodes behind the same link are on their way back, too.
 void Job::NoteSilenceOver(const Node& node, absl::Duration silence) {
   recovery_.NoteHeard(node.order);
-  outbox_.AddNote("node_back", {{"node", node.id.value()},
+  effects_.AddNote("node_back", {{"node", node.id.value()},
                                 {"silent_ms", absl::StrCat(absl::ToInt64Milliseconds(silence))}});
   ReconsiderSilent(kRecoveryLease);
 }
@@ -356,7 +356,7 @@ void Job::LoseNode(const Node& node, LossProof proof) {
   Loss loss = DescribeLoss(proof, node, spec(), pace().lease);
   // Done is not dead (R8): only a later end of the generation makes it a loss.
   const bool done = IsDone(node);
-  Outbox::Fields fields = {
+  StepEffects::Fields fields = {
       {"node", node.id.value()},
       {"why", done ? absl::StrCat("done, ", loss.why) : loss.why},
       {"silent_ms", absl::StrCat(absl::ToInt64Milliseconds(now_ - node.proof))}};
@@ -364,7 +364,7 @@ void Job::LoseNode(const Node& node, LossProof proof) {
     fields.emplace_back("since_closed_ms",
                         absl::StrCat(absl::ToInt64Milliseconds(now_ - node.closed_at)));
   }
-  outbox_.AddNote(done ? "node_left" : "node_lost", std::move(fields));
+  effects_.AddNote(done ? "node_left" : "node_lost", std::move(fields));
   Departure departure{.state = RoundMember::State::kLost,
                       .reason = absl::StrCat(NodeText(node), " was lost (", loss.why, ")"),
                       .refusal = std::move(loss.refusal),

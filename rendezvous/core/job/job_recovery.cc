@@ -241,7 +241,7 @@ void Job::RecoverRound(const RoundRecord& record, const std::vector<uint64_t>& o
 }
 
 void Job::NotifyRecovery() {
-  outbox_.AddNote("recovering", {{"phase", PhaseName(phase_)},
+  effects_.AddNote("recovering", {{"phase", PhaseName(phase_)},
                                  {"generation", absl::StrCat(generation_.value())},
                                  {"nodes", absl::StrCat(recovery_.awaited().size())},
                                  {"life", absl::StrCat(recovery_.life())}});
@@ -269,7 +269,7 @@ void Job::NoteGone(const Node& node) {
 
 // All recorded nodes are back or lost: the job resumes.
 void Job::EndRecovery() {
-  outbox_.AddNote("recovered",
+  effects_.AddNote("recovered",
                   {{"back", absl::StrCat(recovery_.back())},
                    {"gone", absl::StrCat(recovery_.gone())},
                    {"ms", absl::StrCat(absl::ToInt64Milliseconds(recovery_.Age(now_)))}});

@@ -103,7 +103,7 @@ void Job::OnRenewal(const Node& node, const Renewal& renewal, Generation generat
   if (is_member && renewal.warm) record_.SawWarm(*node.group_rank, *renewal.warm);
   // Reported once: a worker on a lost GPU hangs, or ends by an error that doesn't name it.
   for (const uint32_t gpu : lost_gpus) {
-    outbox_.AddNote("gpu_lost", {{"node", node.id.value()}, {"gpu", absl::StrCat(gpu)}});
+    effects_.AddNote("gpu_lost", {{"node", node.id.value()}, {"gpu", absl::StrCat(gpu)}});
   }
   if (idle) round_->SetState(*node.group_rank, RoundMember::State::kStopped);
   RefuseRivals(node);
@@ -135,7 +135,7 @@ void Job::SawProgress(const Node& node, const Renewal& renewal) {
 
 void Job::OnEvent(const Node& node, const AgentMessage& message) {
   const auto ignore = [&](const std::string& why) {
-    outbox_.AddNote("ignored",
+    effects_.AddNote("ignored",
                     {{"node", node.id.value()}, {"message", MessageName(message)}, {"why", why}});
   };
   if (phase_ == JobPhase::kEnded) return ignore("the job has ended");
@@ -170,7 +170,7 @@ void Job::OnEvent(const Node& node, const AgentMessage& message) {
 }
 
 void Job::OnLeave(const Node& node, const Leave& leave) {
-  outbox_.AddNote("node_left", {{"node", node.id.value()}, {"why", leave.reason}});
+  effects_.AddNote("node_left", {{"node", node.id.value()}, {"why", leave.reason}});
   if (leave.end_job) {
     return EndJob(leave.preempted ? Outcome::kPreempted : Outcome::kStopped,
                   leave.preempted ? Rule::kPreempted : Rule::kStopped,
@@ -189,7 +189,7 @@ void Job::OnLeave(const Node& node, const Leave& leave) {
 
 void Job::OnReport(const Node& node, const WorkersStarted& /*started*/) {
   if (!round_->SetStarted(*node.group_rank)) return;
-  outbox_.AddNote("started", {{"generation", absl::StrCat(generation_.value())}});
+  effects_.AddNote("started", {{"generation", absl::StrCat(generation_.value())}});
 }
 
 void Job::OnReport(const Node& node, const WorkerFailed& failed) {
@@ -246,26 +246,26 @@ void Job::OnReport(const Node& node, const HangReport& report) {
   };
   const HangStep step = inquiry_.Add(now_, *round_, *node.group_rank, report);
   for (const uint32_t rank : step.ask) {
-    outbox_.SendTo(node_of(rank),
+    effects_.SendTo(node_of(rank),
                    ReportProgress{.generation = generation_, .sample = report.sample});
   }
   if (!step.over.empty()) {
-    outbox_.AddNote("hang_over",
+    effects_.AddNote("hang_over",
                     {{"generation", absl::StrCat(generation_.value())},
                      {"ranks", Bounded(absl::StrJoin(step.over, ","), kTextBytesMax)}});
   }
   if (!step.verdict) return;
-  outbox_.AddNote(step.verdict->end ? "hang" : "hang_named",
+  effects_.AddNote(step.verdict->end ? "hang" : "hang_named",
                   {{"generation", absl::StrCat(generation_.value())},
                    {"ranks", Bounded(absl::StrJoin(step.verdict->guilty, ","), kTextBytesMax)},
                    {"evidence", step.verdict->evidence}});
   for (auto& [rank, order] : HangOrders(*step.verdict, *round_)) {
-    outbox_.SendTo(node_of(rank), std::move(order));
+    effects_.SendTo(node_of(rank), std::move(order));
   }
 }
 
 void Job::OnReport(const Node& node, const Preempt& preempt) {
-  outbox_.AddNote("preempt",
+  effects_.AddNote("preempt",
                   {{"generation", absl::StrCat(generation_.value())},
                    {"node", node.id.value()},
                    {"reason", preempt.reason},
@@ -292,23 +292,23 @@ void Job::SendStop(const Node& node) {
   roster_.Change(node,
                  [&](Node& n) { n.BeginStopping(now_ + within + spec().stop_grace + kStopSlack); });
   if (saves) {
-    return outbox_.SendTo(node, CommitStop{.generation = generation_,
+    return effects_.SendTo(node, CommitStop{.generation = generation_,
                                            .step = preemption_.step(),
                                            .within = within,
                                            .reason = closing_.reason()});
   }
-  outbox_.SendTo(node, StopWorkers{.generation = generation_, .reason = closing_.reason()});
+  effects_.SendTo(node, StopWorkers{.generation = generation_, .reason = closing_.reason()});
 }
 
 // Called again if the question may have been lost with a stream.
 void Job::SendQuestion(const Node& node) {
   if (!node.group_rank || !preemption_.awaits(*node.group_rank)) return;
-  outbox_.SendTo(node, preemption_.Question(generation_));
+  effects_.SendTo(node, preemption_.Question(generation_));
 }
 
 void Job::SendDrain(const Node& node) {
   const DrainedNode* drained = drains_.Find(node.id);
-  outbox_.SendTo(node, Drain{drained == nullptr ? "" : drained->reason});
+  effects_.SendTo(node, Drain{drained == nullptr ? "" : drained->reason});
 }
 
 // Asks agents to name their workers that still run after other nodes have ended well
@@ -325,7 +325,7 @@ void Job::SendLaggards() {
     HungWorkers order{.generation = generation_,
                       .reason = absl::StrCat(kEndedEvidence, "the ranks of ", ListText(ended))};
     for (uint32_t i = 0; i < member.worker_count; ++i) order.local_ranks.push_back(i);
-    outbox_.SendTo(*roster_.table().FindByOrder(member.node_order), std::move(order));
+    effects_.SendTo(*roster_.table().FindByOrder(member.node_order), std::move(order));
   }
 }
 
@@ -339,7 +339,7 @@ void Job::SendProbes() {
   for (const auto& [order, node] : roster_.nodes()) {
     Probe own = probe;
     own.processed_sequence = Confirmed(node);
-    outbox_.SendTo(node, own);
+    effects_.SendTo(node, own);
   }
   standby_due_.MarkAll();
 }

@@ -54,7 +54,7 @@ void Job::SendDueStandbys() {
     const Standby standby = StandbyFor(spec(), waiting, hindrance);
     if (node.standby == standby) return;
     roster_.Change(node, [&](Node& n) { n.TakeStandby(standby); });
-    outbox_.SendTo(node, standby);
+    effects_.SendTo(node, standby);
   };
   if (standby_due_.all()) {
     for (const auto& [order, node] : roster_.nodes()) tell(node);

@@ -19,7 +19,7 @@ class ChannelTest : public ::testing::Test {
   }
 
   FdPair pair_ = *MakeMessagePair();
-  SendQueue outbox_{pair_.first.get()};
+  SendQueue sends_{pair_.first.get()};
   std::vector<Fd> fds_;
 };
 
@@ -27,15 +27,15 @@ TEST_F(ChannelTest, CarriesMessagesOfEverySize) {
   EXPECT_EQ(Receive(), "<nothing>");
   for (const size_t size : {0U, 1U, 32'766U, 32'767U, 32'768U, 300'000U, 8U << 20}) {
     const std::string sent(size, 'm');
-    ASSERT_TRUE(outbox_.Send(sent).ok()) << size;
+    ASSERT_TRUE(sends_.Send(sent).ok()) << size;
     EXPECT_EQ(Receive(), sent) << size;
   }
   EXPECT_EQ(Receive(), "<nothing>");
 }
 
 TEST_F(ChannelTest, RefusesWhatIsTooLong) {
-  EXPECT_TRUE(absl::IsResourceExhausted(outbox_.Send(std::string((8 << 20) + 1, 'm'))));
-  ASSERT_TRUE(outbox_.Send("after").ok());
+  EXPECT_TRUE(absl::IsResourceExhausted(sends_.Send(std::string((8 << 20) + 1, 'm'))));
+  ASSERT_TRUE(sends_.Send("after").ok());
   EXPECT_EQ(Receive(), "after");
 }
 
@@ -48,7 +48,7 @@ TEST_F(ChannelTest, CarriesDescriptorsInOrderWithShortAndLongMessages) {
     std::vector<Fd> fds;
     fds.push_back(std::move(pipe.first));
     fds.push_back(std::move(pipe.second));
-    ASSERT_TRUE(outbox_.Send(std::string(size, 'm'), std::move(fds)).ok());
+    ASSERT_TRUE(sends_.Send(std::string(size, 'm'), std::move(fds)).ok());
     EXPECT_EQ(Receive().size(), size);
     ASSERT_EQ(fds_.size(), 2U);
     ASSERT_EQ(fstat(fds_[0].get(), &received), 0);
@@ -62,14 +62,14 @@ TEST_F(ChannelTest, CarriesDescriptorsInOrderWithShortAndLongMessages) {
 TEST_F(ChannelTest, KeepsWhatAFullSocketDoesNotTakeAndRefusesWithoutBound) {
   int sent = 0;
   absl::Status status;
-  while ((status = outbox_.Send(std::to_string(sent))).ok()) ++sent;
+  while ((status = sends_.Send(std::to_string(sent))).ok()) ++sent;
   EXPECT_TRUE(absl::IsResourceExhausted(status)) << status;
-  EXPECT_FALSE(outbox_.empty());
+  EXPECT_FALSE(sends_.empty());
   for (int i = 0; i < sent; ++i) {
     ASSERT_EQ(Receive(), std::to_string(i));
-    ASSERT_TRUE(outbox_.Flush().ok());
+    ASSERT_TRUE(sends_.Flush().ok());
   }
-  EXPECT_TRUE(outbox_.empty());
+  EXPECT_TRUE(sends_.empty());
 }
 
 TEST_F(ChannelTest, TellsThatThePeerIsGone) {
@@ -78,14 +78,14 @@ TEST_F(ChannelTest, TellsThatThePeerIsGone) {
 
   FdPair other = *MakeMessagePair();
   other.second.Reset();
-  SendQueue outbox(other.first.get());
-  const absl::Status status = outbox.Send("x");
+  SendQueue sends(other.first.get());
+  const absl::Status status = sends.Send("x");
   EXPECT_FALSE(status.ok());
   EXPECT_FALSE(absl::IsResourceExhausted(status));
 }
 
 TEST_F(ChannelTest, LastWordsComeAlsoFromWhoHasLeftAMessageUnread) {
-  ASSERT_TRUE(outbox_.Send("last words").ok());
+  ASSERT_TRUE(sends_.Send("last words").ok());
   SendQueue other(pair_.second.get());
   ASSERT_TRUE(other.Send("never read").ok());
   pair_.first.Reset();
@@ -99,7 +99,7 @@ TEST_F(ChannelTest, DropsMalformedPacketsAndGoesOn) {
     ASSERT_TRUE(WriteAll(pair_.first.get(), packet).ok());
     EXPECT_TRUE(absl::IsInvalidArgument(ReceiveMessage(pair_.second.get()).status())) << packet[0];
   }
-  ASSERT_TRUE(outbox_.Send("good").ok());
+  ASSERT_TRUE(sends_.Send("good").ok());
   EXPECT_EQ(Receive(), "good");
 }
 

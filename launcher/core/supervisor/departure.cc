@@ -1,4 +1,4 @@
-#include "launcher/core/supervisor/preemption.h"
+#include "launcher/core/supervisor/departure.h"
 
 #include <csignal>
 #include <utility>
@@ -10,12 +10,12 @@
 
 namespace ddprun::launcher {
 
-Preemption::Preemption(PreemptionSettings settings, SignalPolicy signals, Instant now)
+Departure::Departure(PreemptionSettings settings, SignalPolicy signals, Instant now)
     : settings_(settings),
       signals_(std::move(signals)),
       at_(now + (settings.after - settings.deadline)) {}
 
-Preemption::Answer Preemption::OnSignal(int number, const Situation& situation) {
+Departure::Answer Departure::OnSignal(int number, const Situation& situation) {
   const bool is_first = TakeAsked() == 0 && !is_going();
   if (!is_first || !situation.can_agree) return Answer::kLeave;  // later ones don't wait
   if (Preempts(number, situation.committed)) return Answer::kAgree;
@@ -25,36 +25,36 @@ Preemption::Answer Preemption::OnSignal(int number, const Situation& situation) 
   return Answer::kAskWorkers;
 }
 
-int Preemption::TakeAsked() { return std::exchange(asked_, 0); }
+int Departure::TakeAsked() { return std::exchange(asked_, 0); }
 
-void Preemption::Begin(int number) {
+void Departure::Begin(int number) {
   DDPRUN_CHECK(!is_going(), "a node is taken away once");
   DDPRUN_CHECK(number > 0, "a signal takes it away");
   asked_ = 0;
   signal_ = number;
 }
 
-void Preemption::BeginFor(std::string why) {
+void Departure::BeginFor(std::string why) {
   Begin(SIGTERM);
   why_ = std::move(why);
 }
 
-void Preemption::Drain(std::string why) {
+void Departure::Drain(std::string why) {
   BeginFor(std::move(why));
   drained_ = true;
 }
 
-void Preemption::AwaitAgreement(Instant now) {
+void Departure::AwaitAgreement(Instant now) {
   DDPRUN_CHECK(is_going(), "nothing is agreed for a node that stays");
   bound_ = now + settings_.deadline / rendezvous::kReachingShare;
 }
 
-void Preemption::AwaitOthers(Instant now) {
+void Departure::AwaitOthers(Instant now) {
   DDPRUN_CHECK(is_going(), "a node that stays need not wait to leave");
   bound_ = now + settings_.deadline;
 }
 
-Preemption::Due Preemption::OnTimer(Instant now, Instant real_now) {
+Departure::Due Departure::OnTimer(Instant now, Instant real_now) {
   if (real_now >= at_) {
     at_ = Instant::Infinite();
     return Due::kTime;
@@ -66,23 +66,23 @@ Preemption::Due Preemption::OnTimer(Instant now, Instant real_now) {
   return Due::kNothing;
 }
 
-bool Preemption::Preempts(int number, bool committed) const {
+bool Departure::Preempts(int number, bool committed) const {
   if (signals_.Preempts(number)) return true;
   if (is_going()) return number == signal_;
   return number == SIGTERM && signals_.term_preempts_who_asks && committed;
 }
 
-std::string Preemption::WhyLeaving(int number, absl::string_view verb) const {
+std::string Departure::WhyLeaving(int number, absl::string_view verb) const {
   const bool has_own = number == signal_ && !why_.empty();
   return has_own ? why_ : absl::StrCat(verb, SignalName(number));
 }
 
-std::string Preemption::TimeText() const {
+std::string Departure::TimeText() const {
   return absl::StrCat("its time is over (--preempt_after ", absl::FormatDuration(settings_.after),
                       ")");
 }
 
-std::string Preemption::BrokenInvariant() const {
+std::string Departure::BrokenInvariant() const {
   if (asked_ != 0 && is_going()) return "workers are asked about a preemption that has begun";
   if (drained_ && !is_going()) return "a drained node stays";
   if (!why_.empty() && signal_ != SIGTERM) return "a preemption without SIGTERM has a reason";

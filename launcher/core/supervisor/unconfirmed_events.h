@@ -1,5 +1,5 @@
-#ifndef DDPRUN_LAUNCHER_CORE_SUPERVISOR_OUTBOX_H_
-#define DDPRUN_LAUNCHER_CORE_SUPERVISOR_OUTBOX_H_
+#ifndef DDPRUN_LAUNCHER_CORE_SUPERVISOR_UNCONFIRMED_EVENTS_H_
+#define DDPRUN_LAUNCHER_CORE_SUPERVISOR_UNCONFIRMED_EVENTS_H_
 
 #include <cstdint>
 #include <deque>
@@ -13,7 +13,7 @@ namespace ddprun::launcher {
 // twice over a reconnect (R6). Small by nature: an agent has a handful of events in a generation,
 // and a new generation is assigned only after the service has processed those of the last one.
 // Pure; one thread.
-class Outbox {
+class UnconfirmedEvents {
  public:
   // Gives the message the next sequence number and keeps it.
   const rendezvous::AgentMessage& Add(rendezvous::AgentMessage message);
@@ -34,4 +34,4 @@ class Outbox {
 
 }  // namespace ddprun::launcher
 
-#endif  // DDPRUN_LAUNCHER_CORE_SUPERVISOR_OUTBOX_H_
+#endif  // DDPRUN_LAUNCHER_CORE_SUPERVISOR_UNCONFIRMED_EVENTS_H_

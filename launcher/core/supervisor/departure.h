@@ -1,5 +1,5 @@
-#ifndef DDPRUN_LAUNCHER_CORE_SUPERVISOR_PREEMPTION_H_
-#define DDPRUN_LAUNCHER_CORE_SUPERVISOR_PREEMPTION_H_
+#ifndef DDPRUN_LAUNCHER_CORE_SUPERVISOR_DEPARTURE_H_
+#define DDPRUN_LAUNCHER_CORE_SUPERVISOR_DEPARTURE_H_
 
 #include <string>
 
@@ -21,7 +21,7 @@ namespace ddprun::launcher {
 //     └───────── Begin, BeginFor, Drain ────────────────────────────┘
 //
 // There is no way back from going. Pure; one thread.
-class Preemption {
+class Departure {
  public:
   enum class Answer {
     kLeave,       // leave now: the signal doesn't preempt, or isn't the first one
@@ -40,7 +40,7 @@ class Preemption {
     bool committed = false;    // a stop step is agreed in this generation
   };
 
-  Preemption(PreemptionSettings settings, SignalPolicy signals, Instant now);
+  Departure(PreemptionSettings settings, SignalPolicy signals, Instant now);
 
   // An ending or preempting signal came.
   Answer OnSignal(int number, const Situation& situation);
@@ -94,4 +94,4 @@ class Preemption {
 
 }  // namespace ddprun::launcher
 
-#endif  // DDPRUN_LAUNCHER_CORE_SUPERVISOR_PREEMPTION_H_
+#endif  // DDPRUN_LAUNCHER_CORE_SUPERVISOR_DEPARTURE_H_

@@ -1,5 +1,5 @@
-#ifndef DDPRUN_RENDEZVOUS_CORE_JOB_OUTBOX_H_
-#define DDPRUN_RENDEZVOUS_CORE_JOB_OUTBOX_H_
+#ifndef DDPRUN_RENDEZVOUS_CORE_JOB_STEP_EFFECTS_H_
+#define DDPRUN_RENDEZVOUS_CORE_JOB_STEP_EFFECTS_H_
 
 #include <string>
 #include <utility>
@@ -12,7 +12,7 @@ namespace ddprun::rendezvous {
 
 // The effects of one step, in the order in which they happen. Equal messages to several nodes in a
 // row share one message.
-class Outbox {
+class StepEffects {
  public:
   using Fields = std::vector<std::pair<std::string, std::string>>;
 
@@ -45,4 +45,4 @@ class Outbox {
 
 }  // namespace ddprun::rendezvous
 
-#endif  // DDPRUN_RENDEZVOUS_CORE_JOB_OUTBOX_H_
+#endif  // DDPRUN_RENDEZVOUS_CORE_JOB_STEP_EFFECTS_H_

@@ -1,21 +1,21 @@
-#include "launcher/core/supervisor/outbox.h"
+#include "launcher/core/supervisor/unconfirmed_events.h"
 
 #include <utility>
 
 namespace ddprun::launcher {
 
-const rendezvous::AgentMessage& Outbox::Add(rendezvous::AgentMessage message) {
+const rendezvous::AgentMessage& UnconfirmedEvents::Add(rendezvous::AgentMessage message) {
   message.sequence = ++last_sequence_;
   pending_.push_back(std::move(message));
   return pending_.back();
 }
 
-void Outbox::Confirm(uint64_t sequence) {
+void UnconfirmedEvents::Confirm(uint64_t sequence) {
   if (sequence > last_sequence_) return;
   while (!pending_.empty() && pending_.front().sequence <= sequence) pending_.pop_front();
 }
 
-std::string Outbox::BrokenInvariant() const {
+std::string UnconfirmedEvents::BrokenInvariant() const {
   if (pending_.size() > last_sequence_) return "more events wait than there were";
   uint64_t expected = last_sequence_ - pending_.size();
   for (const rendezvous::AgentMessage& message : pending_) {
