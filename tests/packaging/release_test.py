@@ -186,7 +186,7 @@ class FromFilesThatAreBuilt(Copy):
         text = self.release(*self.words)
         self.assertEqual(1, text.count("\n+ "), "one command, for the source package: " + text)
         out = set(os.listdir(self.path("out")))
-        self.assertEqual(10, len(out), out)
+        self.assertEqual(9, len(out), out)
         sums = self.output("sha256sum", "--check", "SHA256SUMS", cwd=self.path("out"))
         self.assertEqual(out - {"SHA256SUMS"}, set(re.findall("(.*): OK", sums)))
         with tarfile.open(self.path("out", f"ddprun-{self.version}.tar.gz")) as package:
