@@ -52,8 +52,8 @@ void DefineGuardOptions(LaunchArguments* target, OptionSet* options) {
                      .placeholder = "SIZE|PERCENT",
                      .help = "How much memory this node keeps for checkpoints of its workers, "
                              "which outlive them (docs/ELASTIC.md), for instance 8GiB or 10%; 0: "
-                             "none. Nothing is taken before a worker uses it. Default: 25% of the "
-                             "memory."});
+                             "none. Nothing is taken before a worker uses it.",
+                     .default_text = "25% of the memory"});
   options->AddValue(&target->gpu_memory_wait,
                     {.names = "--gpu-memory-wait",
                      .placeholder = "SECONDS",
