@@ -5,17 +5,17 @@
 #include <variant>
 #include <vector>
 
+#include "launcher/core/environment.h"
+#include "launcher/core/launch_plan.h"
+#include "launcher/daemon/daemon_command.h"
+#include "launcher/options/host.h"
+#include "launcher/schedulers/slurm_command.h"
 #include "tools/certs/certs_command.h"
 #include "tools/chaos/chaos_command.h"
 #include "tools/config/config_command.h"
 #include "tools/config/convert_command.h"
-#include "launcher/core/environment.h"
-#include "launcher/core/launch_plan.h"
-#include "launcher/daemon/daemon_command.h"
 #include "tools/doctor/env_command.h"
-#include "launcher/options/host.h"
 #include "tools/preflight/test_command.h"
-#include "launcher/schedulers/slurm_command.h"
 #include "tools/watch/operate_options.h"
 #include "tools/watch/service_options.h"
 

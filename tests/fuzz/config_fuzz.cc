@@ -9,10 +9,10 @@
 #include "base/rng.h"
 #include "base/text.h"
 #include "base/yaml_document.h"
-#include "tools/config/config_file.h"
 #include "launcher/options/host.h"
 #include "tests/fuzz/cli_check.h"
 #include "tests/fuzz/fuzz_target.h"
+#include "tools/config/config_file.h"
 
 namespace ddprun::launcher {
 

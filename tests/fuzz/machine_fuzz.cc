@@ -8,12 +8,12 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "tests/fuzz/fuzz_target.h"
+#include "tests/support/inputs.h"
 #include "tools/doctor/core/machine_findings.h"
 #include "tools/doctor/core/machine_parsers.h"
 #include "tools/doctor/core/machine_text.h"
 #include "tools/doctor/machine_reports.h"
-#include "tests/fuzz/fuzz_target.h"
-#include "tests/support/inputs.h"
 
 namespace ddprun::launcher {
 

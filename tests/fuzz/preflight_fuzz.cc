@@ -8,11 +8,11 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/text.h"
+#include "tests/fuzz/fuzz_target.h"
 #include "tools/preflight/check_wire.h"
 #include "tools/preflight/core/link_check.h"
 #include "tools/preflight/core/link_text.h"
 #include "tools/preflight/probe_datagram.h"
-#include "tests/fuzz/fuzz_target.h"
 
 namespace ddprun::launcher {
 

@@ -7,8 +7,8 @@
 #include <string>
 #include <vector>
 
-#include "tools/certs/certificate_maker.h"
 #include "tests/server/agent_server_fixture.h"
+#include "tools/certs/certificate_maker.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -14,9 +14,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/time/time.h"
 #include "ddprun/rendezvous/v1/status.pb.h"
-#include "tools/watch/top_view.h"
 #include "rendezvous/web/status_json.h"
 #include "rendezvous/wire/lag.h"
+#include "tools/watch/top_view.h"
 
 int main(int argc, char** argv) {
   ddprun::launcher::TopSize size;

@@ -15,11 +15,11 @@
 #include "base/fd.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "tools/certs/certificate_maker.h"
 #include "launcher/options/argument.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/values.h"
+#include "tools/certs/certificate_maker.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -17,14 +17,14 @@
 #include "base/event_loop.h"
 #include "base/log.h"
 #include "base/status_macros.h"
+#include "launcher/core/exit_status.h"
+#include "launcher/os/folders.h"
 #include "tools/chaos/chaos_runner.h"
 #include "tools/chaos/core/chaos_cost.h"
 #include "tools/chaos/core/chaos_text.h"
 #include "tools/chaos/network_fault.h"
 #include "tools/chaos/report_json.h"
 #include "tools/chaos/timeline_reader.h"
-#include "launcher/core/exit_status.h"
-#include "launcher/os/folders.h"
 
 namespace ddprun::launcher {
 namespace {

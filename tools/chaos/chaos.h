@@ -5,8 +5,8 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "tools/chaos/core/chaos_plan.h"
 #include "launcher/core/launch_plan.h"
+#include "tools/chaos/core/chaos_plan.h"
 
 namespace ddprun::launcher {
 

@@ -7,9 +7,9 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "tools/chaos/chaos_plan_file.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
+#include "tools/chaos/chaos_plan_file.h"
 
 namespace ddprun::launcher {
 namespace {

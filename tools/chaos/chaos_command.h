@@ -5,10 +5,10 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "tools/chaos/core/chaos_plan.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/options/host.h"
 #include "launcher/options/options_or_help.h"
+#include "tools/chaos/core/chaos_plan.h"
 
 namespace ddprun::launcher {
 

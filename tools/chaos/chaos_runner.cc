@@ -15,8 +15,8 @@
 #include "base/progress_page.h"
 #include "base/signal_name.h"
 #include "base/status_macros.h"
-#include "tools/chaos/core/chaos_text.h"
 #include "launcher/core/signal_policy.h"
+#include "tools/chaos/core/chaos_text.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -14,6 +14,7 @@
 #include "absl/status/statusor.h"
 #include "base/event_log.h"
 #include "base/event_loop.h"
+#include "launcher/os/process_handle.h"
 #include "tools/chaos/agent_process.h"
 #include "tools/chaos/chaos.h"
 #include "tools/chaos/core/chaos_cost.h"
@@ -21,7 +22,6 @@
 #include "tools/chaos/network_fault.h"
 #include "tools/chaos/timeline_reader.h"
 #include "tools/chaos/worker_marks.h"
-#include "launcher/os/process_handle.h"
 
 namespace ddprun::launcher {
 

@@ -4,8 +4,8 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/yaml_document.h"
-#include "tools/config/accelerate_config.h"
 #include "launcher/options/errors.h"
+#include "tools/config/accelerate_config.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,8 +1,8 @@
 #ifndef DDPRUN_TOOLS_CONFIG_CONFIG_WRITER_H_
 #define DDPRUN_TOOLS_CONFIG_CONFIG_WRITER_H_
 
-#include "tools/config/config_command.h"
 #include "launcher/options/host.h"
+#include "tools/config/config_command.h"
 
 namespace ddprun::launcher {
 

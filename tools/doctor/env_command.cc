@@ -7,12 +7,12 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "tools/doctor/core/machine_text.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/output_form.h"
 #include "launcher/options/values.h"
 #include "launcher/plan/worker_command.h"
+#include "tools/doctor/core/machine_text.h"
 
 namespace ddprun::launcher {
 namespace {

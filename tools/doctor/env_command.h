@@ -8,9 +8,9 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "launcher/core/environment.h"
-#include "tools/doctor/core/hardware_advice.h"
 #include "launcher/options/host.h"
 #include "launcher/options/options_or_help.h"
+#include "tools/doctor/core/hardware_advice.h"
 
 namespace ddprun::launcher {
 

@@ -6,10 +6,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "tools/doctor/core/machine_parsers.h"
-#include "tools/doctor/text_file.h"
 #include "launcher/machine/host_probe.h"
 #include "launcher/machine/nvml_library.h"
+#include "tools/doctor/core/machine_parsers.h"
+#include "tools/doctor/text_file.h"
 
 namespace ddprun::launcher {
 namespace {

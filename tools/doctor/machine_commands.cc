@@ -21,14 +21,14 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/version.h"
+#include "launcher/os/error_file.h"
+#include "launcher/stores/tcp_store_client.h"
 #include "tools/doctor/core/machine_differences.h"
 #include "tools/doctor/core/machine_findings.h"
 #include "tools/doctor/core/machine_text.h"
 #include "tools/doctor/machine_json.h"
 #include "tools/doctor/machine_probe.h"
 #include "tools/doctor/machine_reports.h"
-#include "launcher/os/error_file.h"
-#include "launcher/stores/tcp_store_client.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -20,14 +20,14 @@
 #include "base/pidfd.h"
 #include "base/text.h"
 #include "base/thread.h"
-#include "tools/doctor/core/machine_parsers.h"
-#include "tools/doctor/gpu_inventory.h"
-#include "tools/doctor/text_file.h"
 #include "launcher/machine/host_probe.h"
 #include "launcher/machine/topology_probe.h"
 #include "launcher/os/folders.h"
 #include "launcher/os/tool_output.h"
 #include "launcher/warm/core/learned.h"
+#include "tools/doctor/core/machine_parsers.h"
+#include "tools/doctor/gpu_inventory.h"
+#include "tools/doctor/text_file.h"
 
 namespace ddprun::launcher {
 namespace {

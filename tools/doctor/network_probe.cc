@@ -8,11 +8,11 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/own_address.h"
+#include "launcher/machine/address_list.h"
+#include "launcher/os/folders.h"
 #include "tools/doctor/core/machine_parsers.h"
 #include "tools/doctor/machine_probe.h"
 #include "tools/doctor/text_file.h"
-#include "launcher/machine/address_list.h"
-#include "launcher/os/folders.h"
 
 namespace ddprun::launcher {
 namespace {

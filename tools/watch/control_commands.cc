@@ -15,14 +15,14 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "rendezvous/client/control_client.h"
+#include "rendezvous/web/status_json.h"
 #include "tools/watch/ended_command.h"
 #include "tools/watch/event_text.h"
 #include "tools/watch/job_finder.h"
 #include "tools/watch/job_service.h"
 #include "tools/watch/page_command.h"
 #include "tools/watch/status_text.h"
-#include "rendezvous/client/control_client.h"
-#include "rendezvous/web/status_json.h"
 
 namespace ddprun::launcher {
 namespace {

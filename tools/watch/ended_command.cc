@@ -11,8 +11,8 @@
 #include "base/log.h"
 #include "base/text.h"
 #include "launcher/machine/host_probe.h"
-#include "tools/watch/time_text.h"
 #include "rendezvous/web/status_json.h"
+#include "tools/watch/time_text.h"
 
 namespace ddprun::launcher {
 namespace {

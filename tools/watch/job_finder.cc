@@ -23,10 +23,10 @@
 #include "launcher/core/agent_settings.h"
 #include "launcher/options/shell_line.h"
 #include "launcher/os/runtime_dir.h"
-#include "tools/watch/job_service.h"
-#include "tools/watch/own_machine.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/etcd/service_lookup.h"
+#include "tools/watch/job_service.h"
+#include "tools/watch/own_machine.h"
 
 namespace ddprun::launcher {
 namespace {

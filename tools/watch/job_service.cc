@@ -3,8 +3,8 @@
 #include <algorithm>
 
 #include "base/status_macros.h"
-#include "tools/watch/own_machine.h"
 #include "rendezvous/client/control_client.h"
+#include "tools/watch/own_machine.h"
 
 namespace ddprun::launcher {
 

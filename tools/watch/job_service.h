@@ -15,9 +15,9 @@
 #include "base/clock.h"
 #include "ddprun/rendezvous/v1/rendezvous.pb.h"
 #include "launcher/options/query_options.h"
-#include "tools/watch/job_finder.h"
 #include "rendezvous/client/service_address.h"
 #include "rendezvous/etcd/service_lookup.h"
+#include "tools/watch/job_finder.h"
 
 namespace ddprun::launcher {
 

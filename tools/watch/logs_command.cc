@@ -17,11 +17,11 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/thread.h"
+#include "rendezvous/client/control_client.h"
 #include "tools/watch/agent_client.h"
 #include "tools/watch/job_service.h"
 #include "tools/watch/log_lines.h"
 #include "tools/watch/own_machine.h"
-#include "rendezvous/client/control_client.h"
 
 namespace ddprun::launcher {
 namespace {

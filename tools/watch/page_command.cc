@@ -11,9 +11,9 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "tools/watch/job_service.h"
 #include "rendezvous/web/web_server.h"
 #include "rendezvous/wire/grpc_settings.h"
+#include "tools/watch/job_service.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -9,9 +9,9 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_replace.h"
 #include "base/text.h"
+#include "rendezvous/wire/training.h"
 #include "tools/watch/gpu_text.h"
 #include "tools/watch/time_text.h"
-#include "rendezvous/wire/training.h"
 
 namespace ddprun::launcher {
 namespace {

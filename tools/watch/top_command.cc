@@ -10,10 +10,10 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "rendezvous/client/control_client.h"
 #include "tools/watch/job_service.h"
 #include "tools/watch/terminal.h"
 #include "tools/watch/top_view.h"
-#include "rendezvous/client/control_client.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -7,8 +7,8 @@
 #include <vector>
 
 #include "base/instant.h"
-#include "launcher/core/supervisor/unconfirmed_events.h"
 #include "launcher/core/supervisor/supervisor_events.h"
+#include "launcher/core/supervisor/unconfirmed_events.h"
 #include "rendezvous/core/message.h"
 #include "rendezvous/core/types.h"
 
@@ -77,7 +77,7 @@ class ServiceStream {
   rendezvous::StreamNumber number_;  // of the newest stream; > 0 unless there never was one
   rendezvous::Term term_;            // of the newest Welcome; never back to 0
   Instant job_began_;                // an upper bound, from the Welcomes of that term
-  UnconfirmedEvents unconfirmed_;                    // sequence numbers begin at 1 and have no gap
+  UnconfirmedEvents unconfirmed_;    // sequence numbers begin at 1 and have no gap
 };
 
 }  // namespace ddprun::launcher

@@ -37,8 +37,8 @@ void Supervisor::On(const SignalReceived& event) {
   signalled_ = now_;
   if (ending_.is_leaving()) return OnSecondSignal(event.number);
   switch (departure_.OnSignal(event.number, {.can_agree = CanAgree(),
-                                              .all_started = group_.all_started(),
-                                              .committed = stop_.committed()})) {
+                                             .all_started = group_.all_started(),
+                                             .committed = stop_.committed()})) {
     case Departure::Answer::kLeave:
       return LeaveOnSignal(event.number);
     case Departure::Answer::kAgree:

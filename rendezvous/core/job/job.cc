@@ -57,9 +57,9 @@ std::string TooFewText(const JobSpec& spec, const Roster& roster, const Forming&
 StepEffects::Fields RoundClosedFields(Generation generation, const Settlement& settled) {
   const RestartDecision& decision = settled.decision;
   StepEffects::Fields fields = {{"generation", absl::StrCat(generation.value())},
-                           {"blame", BlameName(decision.blame)},
-                           {"rule", RuleName(decision.rule)},
-                           {"restart_count", absl::StrCat(decision.history.restart_count)}};
+                                {"blame", BlameName(decision.blame)},
+                                {"rule", RuleName(decision.rule)},
+                                {"restart_count", absl::StrCat(decision.history.restart_count)}};
   if (decision.pause > absl::ZeroDuration()) {
     fields.emplace_back("pause_ms", absl::StrCat(absl::ToInt64Milliseconds(decision.pause)));
   }
@@ -274,8 +274,8 @@ void Job::FormGeneration(Rule rule) {
   const Choice choice = ChooseNodes(spec(), roster_, blame_, forming_.previous_ranks(), now_);
   for (const Choice::LeftOut& out : choice.left_out) {
     effects_.AddNote("node_left_out", {{"node", out.node->id.value()},
-                                      {"failures", absl::StrCat(out.failures)},
-                                      {"rule", RuleName(Rule::kQuarantine)}});
+                                       {"failures", absl::StrCat(out.failures)},
+                                       {"rule", RuleName(Rule::kQuarantine)}});
   }
   const Node& first = *choice.ranked.front();
   const RestartHistory& history = closing_.history();
@@ -302,12 +302,12 @@ void Job::FormGeneration(Rule rule) {
 
   recorder_.Note();
   effects_.AddNote("generation", {{"generation", absl::StrCat(generation_.value())},
-                                 {"world", absl::StrCat(round_->world_size())},
-                                 {"nodes", absl::StrCat(choice.ranked.size())},
-                                 {"ranks", round_->RanksText()},
-                                 {"reason", reason_},
-                                 {"rule", RuleName(rule)},
-                                 {"restart_count", absl::StrCat(history.restart_count)}});
+                                  {"world", absl::StrCat(round_->world_size())},
+                                  {"nodes", absl::StrCat(choice.ranked.size())},
+                                  {"ranks", round_->RanksText()},
+                                  {"reason", reason_},
+                                  {"rule", RuleName(rule)},
+                                  {"restart_count", absl::StrCat(history.restart_count)}});
   for (uint32_t rank = 0; rank < choice.ranked.size(); ++rank) {
     const Node& node = *choice.ranked[rank];
     roster_.Change(node, [&](Node& n) { n.BecomeMember(rank); });
@@ -341,8 +341,8 @@ void Job::BeginClosing(const Trigger& trigger) {
   record_.End(now_, reason_);
   ledger_.Close(now_, trigger.fault);
   effects_.AddNote("round_closing", {{"generation", absl::StrCat(generation_.value())},
-                                    {"reason", reason_},
-                                    {"trigger", trigger.name}});
+                                     {"reason", reason_},
+                                     {"trigger", trigger.name}});
   for (uint32_t rank = 0; rank < round_->members().size(); ++rank) {
     const RoundMember& member = round_->member(rank);
     if (member.gone() || member.state == RoundMember::State::kStopped) continue;
@@ -406,14 +406,14 @@ void Job::CarryOut(Preemption::Action action) {
       }
       if (preemption_.step() == 0) return;
       return effects_.AddNote("stop_prepared",
-                             {{"generation", generation}, {"round", round}, {"step", step}});
+                              {{"generation", generation}, {"round", round}, {"step", step}});
     case Preemption::Action::kCommit:
       effects_.AddNote("stop_committed",
-                      {{"generation", generation}, {"round", round}, {"step", step}});
+                       {{"generation", generation}, {"round", round}, {"step", step}});
       return BeginClosing({.reason = preemption_.why(), .name = preemption_.trigger()});
     case Preemption::Action::kGiveUp:
       effects_.AddNote("stop_given_up",
-                      {{"generation", generation}, {"why", preemption_.given_up()}});
+                       {{"generation", generation}, {"why", preemption_.given_up()}});
       return BeginClosing({.reason = preemption_.why(), .name = preemption_.trigger()});
   }
 }

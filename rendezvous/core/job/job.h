@@ -20,10 +20,10 @@
 #include "rendezvous/core/job/farewell.h"
 #include "rendezvous/core/job/ledger.h"
 #include "rendezvous/core/job/note_budget.h"
-#include "rendezvous/core/job/step_effects.h"
 #include "rendezvous/core/job/recorder.h"
 #include "rendezvous/core/job/recovery.h"
 #include "rendezvous/core/job/state_machine.h"
+#include "rendezvous/core/job/step_effects.h"
 #include "rendezvous/core/members/drain_list.h"
 #include "rendezvous/core/members/gate.h"
 #include "rendezvous/core/members/isolation.h"
@@ -203,7 +203,7 @@ class Job {
   NoteBudget refusal_notes_;  // for refused joins
   GenerationRecord record_;   // the generations, for people
   Ledger ledger_;             // how the job's time was spent
-  StepEffects effects_;             // empty between two steps
+  StepEffects effects_;       // empty between two steps
 };
 
 }  // namespace ddprun::rendezvous

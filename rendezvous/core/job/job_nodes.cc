@@ -23,7 +23,7 @@ void Job::On(const MessageReceived& event) {
   if (roster_.table().IsStray(event.stream)) {
     if (refusal_notes_.Take(now_)) {
       effects_.AddNote("ignored",
-                      {{"node", message.node_id.value()}, {"why", "its stream was ended"}});
+                       {{"node", message.node_id.value()}, {"why", "its stream was ended"}});
     }
     return;
   }
@@ -148,9 +148,9 @@ void Job::AddNode(StreamKey stream, const AgentMessage& message, const Join& joi
   blame_.Inherit(node.id, node.info.hostname,
                  [this](const NodeId& id) { return roster_.table().FindById(id) != nullptr; });
   effects_.AddNote("node_joined", {{"node", node.id.value()},
-                                  {"host", node.info.hostname},
-                                  {"agent_pid", absl::StrCat(node.info.agent_pid)},
-                                  {"address", node.info.address}});
+                                   {"host", node.info.hostname},
+                                   {"agent_pid", absl::StrCat(node.info.agent_pid)},
+                                   {"address", node.info.address}});
   Resync(node, message, join);
 }
 
@@ -223,7 +223,7 @@ void Job::Resync(const Node& node, const AgentMessage& message, const Join& join
   const uint64_t nonce = probes_.Ask(now_);
   roster_.Change(node, [&](Node& n) { n.AskIfIdle(nonce); });
   effects_.SendTo(node,
-                 Probe{.nonce = nonce, .processed_sequence = Confirmed(node), .in_order = true});
+                  Probe{.nonce = nonce, .processed_sequence = Confirmed(node), .in_order = true});
 }
 
 // ------------------------------------------------------------- streams
@@ -235,10 +235,10 @@ void Job::OpenStream(const Node& node, StreamKey stream, StreamNumber number) {
   roster_.Attach(node, stream, number, now_, lives ? std::optional(pace().lease) : std::nullopt);
   if (node.group_rank) round_->SetConnected(*node.group_rank, true);
   effects_.SendTo(node, Welcome{.term = gate_.term(),
-                               .release = kVersion,
-                               .lease = pace().lease,
-                               .processed_sequence = Confirmed(node),
-                               .job_age = ledger_.Age(now_)});
+                                .release = kVersion,
+                                .lease = pace().lease,
+                                .processed_sequence = Confirmed(node),
+                                .job_age = ledger_.Age(now_)});
   if (lives) probes_.Wake(now_, spec().lease, spec().nodes_min);
   NoteHeard(node);
   if (was_silent) NoteSilenceOver(node, silence);
@@ -267,7 +267,7 @@ void Job::NoteRefusal(const NodeId& node, const absl::Status& status) {
   const std::optional<uint64_t> left_out = refusal_notes_.Take(now_);
   if (!left_out) return;
   StepEffects::Fields fields = {{"node", Bounded(node.value(), kNameBytesMax)},
-                           {"why", std::string(status.message())}};
+                                {"why", std::string(status.message())}};
   if (*left_out > 0) fields.emplace_back("left_out", absl::StrCat(*left_out));
   effects_.AddNote("node_refused", std::move(fields));
 }
@@ -313,10 +313,10 @@ bool Job::AwaitSilent(const Node& node) {
   roster_.Change(node, [&](Node& n) { n.Await(decision.until); });
   if (!begins) return true;
   effects_.AddNote("node_silent",
-                  {{"node", node.id.value()},
-                   {"silent_ms", absl::StrCat(absl::ToInt64Milliseconds(now_ - node.proof))},
-                   {"waits_ms", absl::StrCat(absl::ToInt64Milliseconds(decision.until - now_))},
-                   {"why", decision.why == SilenceDecision::Why::kNeeded ? "needed" : "cheaper"}});
+                   {{"node", node.id.value()},
+                    {"silent_ms", absl::StrCat(absl::ToInt64Milliseconds(now_ - node.proof))},
+                    {"waits_ms", absl::StrCat(absl::ToInt64Milliseconds(decision.until - now_))},
+                    {"why", decision.why == SilenceDecision::Why::kNeeded ? "needed" : "cheaper"}});
   NoteGone(node);
   return true;
 }
@@ -337,7 +337,7 @@ void Job::ReconsiderSilent(absl::Duration least) {
 void Job::NoteSilenceOver(const Node& node, absl::Duration silence) {
   recovery_.NoteHeard(node.order);
   effects_.AddNote("node_back", {{"node", node.id.value()},
-                                {"silent_ms", absl::StrCat(absl::ToInt64Milliseconds(silence))}});
+                                 {"silent_ms", absl::StrCat(absl::ToInt64Milliseconds(silence))}});
   ReconsiderSilent(kRecoveryLease);
 }
 

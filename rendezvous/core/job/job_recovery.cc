@@ -242,9 +242,9 @@ void Job::RecoverRound(const RoundRecord& record, const std::vector<uint64_t>& o
 
 void Job::NotifyRecovery() {
   effects_.AddNote("recovering", {{"phase", PhaseName(phase_)},
-                                 {"generation", absl::StrCat(generation_.value())},
-                                 {"nodes", absl::StrCat(recovery_.awaited().size())},
-                                 {"life", absl::StrCat(recovery_.life())}});
+                                  {"generation", absl::StrCat(generation_.value())},
+                                  {"nodes", absl::StrCat(recovery_.awaited().size())},
+                                  {"life", absl::StrCat(recovery_.life())}});
 }
 
 // A vanished node gets kVanishedLease when all others are back, and no more. The others show how
@@ -270,9 +270,9 @@ void Job::NoteGone(const Node& node) {
 // All recorded nodes are back or lost: the job resumes.
 void Job::EndRecovery() {
   effects_.AddNote("recovered",
-                  {{"back", absl::StrCat(recovery_.back())},
-                   {"gone", absl::StrCat(recovery_.gone())},
-                   {"ms", absl::StrCat(absl::ToInt64Milliseconds(recovery_.Age(now_)))}});
+                   {{"back", absl::StrCat(recovery_.back())},
+                    {"gone", absl::StrCat(recovery_.gone())},
+                    {"ms", absl::StrCat(absl::ToInt64Milliseconds(recovery_.Age(now_)))}});
   standby_due_.MarkAll();
   if (phase_ == JobPhase::kForming) EndPreempted();
 }

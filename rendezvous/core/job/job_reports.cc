@@ -136,7 +136,7 @@ void Job::SawProgress(const Node& node, const Renewal& renewal) {
 void Job::OnEvent(const Node& node, const AgentMessage& message) {
   const auto ignore = [&](const std::string& why) {
     effects_.AddNote("ignored",
-                    {{"node", node.id.value()}, {"message", MessageName(message)}, {"why", why}});
+                     {{"node", node.id.value()}, {"message", MessageName(message)}, {"why", why}});
   };
   if (phase_ == JobPhase::kEnded) return ignore("the job has ended");
   const bool is_unknown = std::holds_alternative<UnknownKind>(message.body);
@@ -247,18 +247,18 @@ void Job::OnReport(const Node& node, const HangReport& report) {
   const HangStep step = inquiry_.Add(now_, *round_, *node.group_rank, report);
   for (const uint32_t rank : step.ask) {
     effects_.SendTo(node_of(rank),
-                   ReportProgress{.generation = generation_, .sample = report.sample});
+                    ReportProgress{.generation = generation_, .sample = report.sample});
   }
   if (!step.over.empty()) {
     effects_.AddNote("hang_over",
-                    {{"generation", absl::StrCat(generation_.value())},
-                     {"ranks", Bounded(absl::StrJoin(step.over, ","), kTextBytesMax)}});
+                     {{"generation", absl::StrCat(generation_.value())},
+                      {"ranks", Bounded(absl::StrJoin(step.over, ","), kTextBytesMax)}});
   }
   if (!step.verdict) return;
   effects_.AddNote(step.verdict->end ? "hang" : "hang_named",
-                  {{"generation", absl::StrCat(generation_.value())},
-                   {"ranks", Bounded(absl::StrJoin(step.verdict->guilty, ","), kTextBytesMax)},
-                   {"evidence", step.verdict->evidence}});
+                   {{"generation", absl::StrCat(generation_.value())},
+                    {"ranks", Bounded(absl::StrJoin(step.verdict->guilty, ","), kTextBytesMax)},
+                    {"evidence", step.verdict->evidence}});
   for (auto& [rank, order] : HangOrders(*step.verdict, *round_)) {
     effects_.SendTo(node_of(rank), std::move(order));
   }
@@ -266,10 +266,10 @@ void Job::OnReport(const Node& node, const HangReport& report) {
 
 void Job::OnReport(const Node& node, const Preempt& preempt) {
   effects_.AddNote("preempt",
-                  {{"generation", absl::StrCat(generation_.value())},
-                   {"node", node.id.value()},
-                   {"reason", preempt.reason},
-                   {"deadline_ms", absl::StrCat(absl::ToInt64Milliseconds(preempt.deadline))}});
+                   {{"generation", absl::StrCat(generation_.value())},
+                    {"node", node.id.value()},
+                    {"reason", preempt.reason},
+                    {"deadline_ms", absl::StrCat(absl::ToInt64Milliseconds(preempt.deadline))}});
   const std::string& host = node.info.hostname;
   std::optional<std::set<uint32_t>> agreeing;
   if (phase_ == JobPhase::kRunning) agreeing = round_->NotSucceeded();
@@ -293,9 +293,9 @@ void Job::SendStop(const Node& node) {
                  [&](Node& n) { n.BeginStopping(now_ + within + spec().stop_grace + kStopSlack); });
   if (saves) {
     return effects_.SendTo(node, CommitStop{.generation = generation_,
-                                           .step = preemption_.step(),
-                                           .within = within,
-                                           .reason = closing_.reason()});
+                                            .step = preemption_.step(),
+                                            .within = within,
+                                            .reason = closing_.reason()});
   }
   effects_.SendTo(node, StopWorkers{.generation = generation_, .reason = closing_.reason()});
 }

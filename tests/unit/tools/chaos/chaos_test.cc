@@ -6,9 +6,9 @@
 #include <string>
 
 #include "absl/strings/str_cat.h"
+#include "tests/unit/launcher/cli/fake_host.h"
 #include "tools/chaos/chaos_plan_file.h"
 #include "tools/chaos/core/chaos_text.h"
-#include "tests/unit/launcher/cli/fake_host.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -3,8 +3,8 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include "tools/doctor/gpu_inventory.h"
 #include "tests/unit/launcher/os/temp_tree.h"
+#include "tools/doctor/gpu_inventory.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -2,9 +2,9 @@
 
 #include <gtest/gtest.h>
 
+#include "tests/unit/tools/doctor/core/machine_testing.h"
 #include "tools/doctor/core/machine_text.h"
 #include "tools/doctor/machine_json.h"
-#include "tests/unit/tools/doctor/core/machine_testing.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -20,7 +20,7 @@ class PreemptionTest : public ::testing::Test {
  protected:
   explicit PreemptionTest(absl::Duration after = absl::InfiniteDuration())
       : departure_({.deadline = absl::Seconds(20), .after = after},
-                    {.preempting = {SIGUSR2}, .term_preempts_who_asks = true}, Instant()) {}
+                   {.preempting = {SIGUSR2}, .term_preempts_who_asks = true}, Instant()) {}
   ~PreemptionTest() override { EXPECT_EQ(departure_.BrokenInvariant(), ""); }
 
   Departure departure_;

@@ -2,8 +2,8 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_join.h"
-#include "tools/doctor/core/machine_findings.h"
 #include "tests/unit/tools/doctor/core/machine_testing.h"
+#include "tools/doctor/core/machine_findings.h"
 
 namespace ddprun::launcher {
 namespace {
