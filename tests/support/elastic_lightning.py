@@ -3,7 +3,7 @@
 Each rank appends a line of JSON for each step that it has done, and at the end one with a digest of all that must be equal.
 Forms: accumulate, bf16, workers (of the DataLoader), often (validates thrice an epoch), early (stops by EarlyStopping), resume
 (from FOLDER/given.ckpt), lightning (the package lightning.pytorch), plain (Lightning's own strategy), save (also leaves
-FOLDER/given.ckpt after step 20), and what is refused: manual, iterable, random, swa, several, sum.
+FOLDER/given.ckpt after step 20), and what is refused: manual, iterable, random, swa, several, lbfgs, sum.
 """
 
 import hashlib
@@ -91,6 +91,8 @@ class Model(pl.LightningModule):
         optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
         schedulers = [{"scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.9), "interval": "step"},
                       {"scheduler": torch.optim.lr_scheduler.ReduceLROnPlateau(optimizer, patience=1), "monitor": "val"}]
+        if "lbfgs" in FORMS:
+            return torch.optim.LBFGS(self.parameters())
         if "several" in FORMS:
             return [optimizer, torch.optim.SGD(self.parameters(), lr=1e-3)]
         return [optimizer], schedulers

@@ -142,13 +142,29 @@ class State:
 
     # ---- this rank's own
 
-    def own_values(self):
-        """Logged values and torchmetrics' states, as plain numbers and bytes."""
+    def own(self):
+        """References to logged values, which Lightning replaces, and copies of torchmetrics' states. plain() makes values of them."""
         connector = self._trainer._logger_connector
-        return {"results": {key: self._numbers(one) for key, one in self._results().items()},
+        return {"results": {key: (one._forward_cache, one.value, getattr(one, "cumulated_batch_size", None), one.has_reset,
+                                  one._update_count) if one.is_tensor else None for key, one in self._results().items()},
                 "metrics": {name: self._tensors(name, one) for name, one in self.metrics.items() if one._update_count},
-                "shown": [{name: _plain(value) for name, value in values.items()}
-                          for values in (connector._callback_metrics, connector._logged_metrics, connector._progress_bar_metrics)]}
+                "shown": [dict(connector._callback_metrics), dict(connector._logged_metrics),
+                          dict(connector._progress_bar_metrics)]}
+
+    @staticmethod
+    def plain(own):
+        """Logged values as numbers, which a message is small with."""
+        return {"results": {key: None if values is None else [*map(_plain, values[:3]), *values[3:]]
+                            for key, values in own["results"].items()},
+                "metrics": own["metrics"],
+                "shown": [{name: _plain(value) for name, value in shown.items()} for shown in own["shown"]]}
+
+    def logged_late(self, told):
+        """The names and hooks of values of the epoch that were added to since own() has returned `told`. Call it as the next step
+        begins."""
+        return [(one.meta.name, one.meta.fx) for key, one in self._results().items()
+                if one.is_tensor and one.meta.on_epoch and not one.has_reset and one.meta.fx != "on_train_epoch_start"
+                and (key not in told["results"] or one.value is not told["results"][key][1])]
 
     def set_own_values(self, values, kinds):
         """kinds: a peer's kinds()."""
@@ -203,12 +219,6 @@ class State:
 
     def _results(self):
         return self._trainer.fit_loop.epoch_loop._results
-
-    def _numbers(self, one):
-        if not one.is_tensor:
-            return None
-        size = getattr(one, "cumulated_batch_size", None)
-        return [*map(_plain, (one._forward_cache, one.value, size)), one.has_reset, one._update_count]
 
     def _set_numbers(self, one, numbers):
         if numbers is None:

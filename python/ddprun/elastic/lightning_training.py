@@ -65,8 +65,9 @@ class Training:
         self._small = None       # what schedulers change, and
         self._kept_buffers = []  # the buffers, as the step began
         self._own = None         # this rank's own values then
-        self._told = []          # all ranks' values as they were before the last update, and
-        self._next_told = None   # before the one under way
+        self._told = []          # all ranks' values before the last update, pickled
+        self._next_told = None   # before the one under way: (this rank's own, all ranks' pickled)
+        self._own_told = None    # what this rank has sent of its own before the last update
         self._after = None       # counters after it
         self._capacity = _BLOB_BYTES
         self._epoch_log = []     # results of collectives as the epoch began
@@ -141,8 +142,8 @@ class Training:
         fetcher.fetched = batch
         if state["in_step"]:
             self._in_step = False  # the step's first batch begins
-            leader = state["told"][state["leader"]] if state["told"] else None
-            mine = state["told"][self._membership.rank] if state["told"] else None
+            mine, leader = (pickle.loads(state["told"][rank]) if state["told"] else None
+                            for rank in (self._membership.rank, state["leader"]))
             self._state.set_own_values(mixed(state["own"], mine, leader), state["kinds"])
             return
         self._passes_over = True
@@ -152,12 +153,12 @@ class Training:
         """In place of _AutomaticOptimization.run(), once, on a newcomer: the update that its peers have done."""
         del self._trainer.fit_loop.epoch_loop.automatic_optimization.run
         self._passes_over = False
-        own = state["told"][self._membership.rank]
+        own = pickle.loads(state["told"][self._membership.rank])
         self._state.set_own_values(own, state["kinds"])
         for name, values in state["after"].items():
             set_counters(trackers(self._trainer)[name], values)
         self._begin_segment()
-        return {"loss": own["loss"]}
+        return {"loss": torch.tensor(own["loss"][0], dtype=own["loss"][1])}
 
     def _do_batch(self, fetcher):
         """In place of _TrainingEpochLoop.advance()."""
@@ -177,7 +178,7 @@ class Training:
             self._micro += 1
             return
         self._in_step, self._micro, self._first = True, 0, shared
-        self._own = self._state.own_values()
+        self._own = self._state.own()
         self._check_own()
         self._small = {"groups": [[{key: value for key, value in group.items() if key != "params"} for group in one.param_groups]
                                   for one in self._optimizers],
@@ -192,17 +193,14 @@ class Training:
 
     def _tell_shown(self):
         shown = [None] * self._membership.size
-        dist.all_gather_object(shown, self._state.own_values()["shown"])
-        self._told = [{**told, "shown": one} for told, one in zip(self._told, shown)]
+        dist.all_gather_object(shown, self._state.plain(self._state.own())["shown"])
+        self._told = [pickle.dumps({**pickle.loads(told), "shown": one}) for told, one in zip(self._told, shown)]
 
     def _check_own(self):
         """An epoch's sum that is added to between an update and the next batch isn't known to the others."""
-        told = self._told[self._membership.rank]["results"] if self._told else {}
-        for key, numbers in self._own["results"].items():
-            meta = self._trainer.fit_loop.epoch_loop._results[key].meta
-            if numbers is not None and meta.on_epoch and not numbers[3] and repr(told.get(key, numbers)) != repr(numbers):
-                raise TypeError(f"elastic.DDPStrategy can't keep {meta.name!r}, which is logged in {meta.fx} with on_epoch=True: log it in "
-                                "training_step, or with on_epoch=False")
+        for name, hook in self._state.logged_late(self._own_told) if self._own_told else []:
+            raise TypeError(f"elastic.DDPStrategy can't keep {name!r}, which is logged in {hook} with on_epoch=True: log it in "
+                            "training_step, or with on_epoch=False")
 
     def seed_training(self):
         """Call it before each batch's passes."""
@@ -267,8 +265,8 @@ class Training:
 
     def _tell(self, loss):
         """Sends this rank's values to the others, and makes the buffers equal."""
-        own = {**self._state.own_values(), "loss": None if loss is None else loss.detach().clone()}
-        blob = pickle.dumps(own)
+        own = self._state.own()
+        blob = pickle.dumps({**self._state.plain(own), "loss": (loss.item(), loss.dtype)})
         while True:
             mine = torch.zeros(self._capacity, dtype=torch.uint8)
             size = len(blob).to_bytes(8, "little")
@@ -284,12 +282,13 @@ class Training:
         if self._has_own_buffers:
             dist._broadcast_coalesced(self._model.process_group, self._buffers, 250 << 20, 0)
         if not self._broken:
-            self._next_told = [pickle.loads(text[8:8 + size]) for text, size in zip(texts, sizes)]
+            self._next_told = own, [text[8:8 + size] for text, size in zip(texts, sizes)]
 
     def _end_step(self):
         """The update is done."""
+        self._own_told = None
         if self._next_told is not None:
-            self._told, self._next_told = self._next_told, None
+            (self._own_told, self._told), self._next_told = self._next_told, None
         self.updates += 1
         step, zero_grad = (counters(trackers(self._trainer)[name]) for name in ("step", "zero_grad"))
         for one in step[:2]:
@@ -381,7 +380,7 @@ class Training:
         buffers = self._kept_buffers if self._in_step else self._buffers
         return {"leader": leader, "in_step": self._in_step, "shared": self._first if self._in_step else self._last, "first": self._first,
                 "after": self._after, "values": [*self._model.module.parameters(), *buffers],
-                "optimizers": [one.state_dict() for one in self._optimizers], "small": self._small, "own": self._own,
+                "optimizers": [one.state_dict() for one in self._optimizers], "small": self._small, "own": self._state.plain(self._own),
                 "kinds": self._state.kinds(), "told": self._told, "log": self._journal.entries, "epoch_log": self._epoch_log}
 
     def _take(self, state, newest, may_skip):
