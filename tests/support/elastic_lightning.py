@@ -3,7 +3,7 @@
 Each rank appends a line of JSON for each step that it has done, and at the end one with a digest of all that must be equal.
 Forms: accumulate, bf16, workers (of the DataLoader), often (validates thrice an epoch), early (stops by EarlyStopping), resume
 (from FOLDER/given.ckpt), lightning (the package lightning.pytorch), plain (Lightning's own strategy), save (also leaves
-FOLDER/given.ckpt after step 20), and what is refused: manual, iterable, random, swa, several, lbfgs, sum.
+FOLDER/given.ckpt after step 20, and ends before step 40), and what is refused: manual, iterable, random, swa, several, lbfgs, sum.
 """
 
 import hashlib
@@ -185,7 +185,7 @@ def main():
     if "save" in FORMS:
         more.append(callbacks.ModelCheckpoint(folder, filename="given", every_n_train_steps=20, enable_version_counter=False))
     trainer = pl.Trainer(
-        accelerator="cpu", devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")), max_epochs=EPOCHS,
+        accelerator="cpu", devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")), max_epochs=EPOCHS - ("save" in FORMS),
         strategy="ddp" if "plain" in FORMS else elastic.DDPStrategy(),
         accumulate_grad_batches=2 if "accumulate" in FORMS else 1, gradient_clip_val=1.0, log_every_n_steps=3,
         precision="bf16-mixed" if "bf16" in FORMS else 32, val_check_interval=0.34 if "often" in FORMS else 1.0,

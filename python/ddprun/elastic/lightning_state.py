@@ -159,12 +159,12 @@ class State:
                 "metrics": own["metrics"],
                 "shown": [{name: _plain(value) for name, value in shown.items()} for shown in own["shown"]]}
 
-    def logged_late(self, told):
-        """The names and hooks of values of the epoch that were added to since own() has returned `told`. Call it as the next step
+    def logged_late(self, before):
+        """The names and hooks of values of the epoch that were added to since own() has returned `before`. Call it as the next step
         begins."""
         return [(one.meta.name, one.meta.fx) for key, one in self._results().items()
                 if one.is_tensor and one.meta.on_epoch and not one.has_reset and one.meta.fx != "on_train_epoch_start"
-                and (key not in told["results"] or one.value is not told["results"][key][1])]
+                and (key not in before["results"] or one.value is not before["results"][key][1])]
 
     def set_own_values(self, values, kinds):
         """kinds: a peer's kinds()."""
