@@ -100,6 +100,10 @@ class Kills(LightningCase):
         self.check("accumulate", "often", "bf16", "workers", kills="1:1:pass:7 2:2:validation:10 3:0:pass:17 4:1:saving:24")
 
     @WHOLE_ONLY
+    def test_metrics_and_callbacks_of_others(self):
+        self.check("metrics", kills="1:1:pass:7 2:2:step:15 3:0:pass:18")
+
+    @WHOLE_ONLY
     def test_early_stopping(self):
         self.check("early", kills="1:2:step:15 2:0:validated:30")
 

@@ -1,9 +1,10 @@
 """A training script of Lightning's that trains through failures: elastic_lightning.py JOURNAL FOLDER [FORM]...
 
 Each rank appends a line of JSON for each step that it has done, and at the end one with a digest of all that must be equal.
-Forms: accumulate, bf16, workers (of the DataLoader), often (validates thrice an epoch), early (stops by EarlyStopping), resume
-(from FOLDER/given.ckpt), lightning (the package lightning.pytorch), plain (Lightning's own strategy), save (also leaves
-FOLDER/given.ckpt after step 20, and ends before step 40), and what is refused: manual, iterable, random, swa, several, lbfgs, sum.
+Forms: accumulate, bf16, workers (of the DataLoader), often (validates thrice an epoch), metrics (torchmetrics', and Lightning's
+bar and LearningRateMonitor), early (stops by EarlyStopping), resume (from FOLDER/given.ckpt), save (leaves that file after step
+20, and ends before step 40), lightning (the package lightning.pytorch), plain (Lightning's own strategy), and what is refused:
+manual, iterable, random, swa, several, lbfgs, sum.
 """
 
 import hashlib
@@ -19,6 +20,7 @@ sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), ".."
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
+import torchmetrics  # noqa: E402
 from torch import nn  # noqa: E402
 
 FORMS = set(sys.argv[3:])
@@ -72,6 +74,9 @@ class Model(pl.LightningModule):
         self.automatic_optimization = "manual" not in FORMS
         self.net = nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 1))
 
+        if "metrics" in FORMS:
+            self.mean = torchmetrics.MeanMetric()
+
     def loss_of(self, batch):
         return (self.net(batch[1]).squeeze(-1) - batch[1].sum(-1)).pow(2).mean()
 
@@ -79,6 +84,9 @@ class Model(pl.LightningModule):
         loss = self.loss_of(batch)
         self.log("loss", loss, on_step=True, on_epoch=True)
         self.log("shared", loss, on_step=True, on_epoch=True, sync_dist=True)
+        if "metrics" in FORMS:
+            self.mean.update(loss.detach(), weight=number + 1)
+            self.log("mean", self.mean, on_step=False, on_epoch=True)
         self.journal.write("pass", step=self.trainer.global_step, loss=loss.item().hex(), samples=batch[0].tolist())
         return loss
 
@@ -161,7 +169,7 @@ def digest(trainer, model, watch):
     facts = [trainer.global_step, trainer.current_epoch, watch.state_dict(), trainer.optimizers[0].param_groups[0]["lr"],
              [{key: value for key, value in one.scheduler.state_dict().items()} for one in trainer.lr_scheduler_configs],
              trainer.fit_loop.state_dict(), sorted((name, value.item()) for name, value in trainer.callback_metrics.items()
-                                                   if name in ("val", "shared_epoch", "batches")),
+                                                   if name in ("val", "shared_epoch", "batches", "mean")),
              [os.path.basename(trainer.checkpoint_callback.best_model_path),
               {os.path.basename(name): value.item() for name, value in trainer.checkpoint_callback.best_k_models.items()}]]
     whole.update(repr(facts).encode())
@@ -178,6 +186,8 @@ def main():
     watch = Watch(journal)
     saves = callbacks.ModelCheckpoint(folder, filename="{epoch}-{step}", monitor="val", save_top_k=2, save_last=True)
     more = []
+    if "metrics" in FORMS:
+        more.append(callbacks.LearningRateMonitor())
     if "early" in FORMS:
         more.append(callbacks.EarlyStopping("val", patience=0, min_delta=100.0))
     if "swa" in FORMS:
@@ -189,7 +199,7 @@ def main():
         strategy="ddp" if "plain" in FORMS else elastic.DDPStrategy(),
         accumulate_grad_batches=2 if "accumulate" in FORMS else 1, gradient_clip_val=1.0, log_every_n_steps=3,
         precision="bf16-mixed" if "bf16" in FORMS else 32, val_check_interval=0.34 if "often" in FORMS else 1.0,
-        logger=loggers.CSVLogger(folder, name="csv"), enable_progress_bar=False, enable_model_summary=False,
+        logger=loggers.CSVLogger(folder, name="csv"), enable_progress_bar="metrics" in FORMS, enable_model_summary=False,
         callbacks=[watch, saves, *more])
     model = Model(journal)
     trainer.fit(model, ckpt_path=os.path.join(folder, "given.ckpt") if "resume" in FORMS else None)

@@ -108,7 +108,7 @@ class State:
         trainer = self._trainer
         return {"counters": self.counters(), "callbacks": [self._state_of(one) for one in self._callbacks],
                 "should_stop": trainer.should_stop, "batches_that_stepped": trainer.fit_loop.epoch_loop._batches_that_stepped,
-                "logging": self._logging()}
+                "logging": self._logging(), "restarting": [loop._restarting for loop in self._loops()]}
 
     def set_shared(self, state):
         trainer = self._trainer
@@ -123,6 +123,12 @@ class State:
         trainer.should_stop = state["should_stop"]
         trainer.fit_loop.epoch_loop._batches_that_stepped = state["batches_that_stepped"]
         self._set_logging(state["logging"])
+        for loop, is_restarting in zip(self._loops(), state["restarting"]):
+            loop._restarting = is_restarting  # in the epoch in which a checkpoint was resumed some things aren't done
+
+    def _loops(self):
+        fit = self._trainer.fit_loop
+        return fit, fit.epoch_loop, fit.epoch_loop.val_loop
 
     def _logging(self):
         """On what it depends whether logging a value resets those of the last epoch."""

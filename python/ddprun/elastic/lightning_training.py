@@ -71,6 +71,7 @@ class Training:
         self._after = None       # counters after it
         self._capacity = _BLOB_BYTES
         self._epoch_log = []     # results of collectives as the epoch began
+        self._is_resumed = False  # the epoch was begun before a checkpoint, so its beginning has no hooks
         self._entry = None       # on a newcomer, until it enters the loops: the state that it was given
         self._passes_over = False
         self._broken = False
@@ -93,7 +94,7 @@ class Training:
         self._recover(may_skip=False)
         for name, tracker in trackers(self._trainer).items():
             values = self._entry["shared"]["counters"][name]
-            set_counters(tracker, self._epoch_before(values) if name == "epoch" else values)
+            set_counters(tracker, self._epoch_before(values) if name == "epoch" and not self._is_resumed else values)
 
     def end(self):
         """Returns when all ranks have come to the end of the training."""
@@ -117,13 +118,23 @@ class Training:
     def _begin_epoch(self):
         """In place of _FitLoop.on_advance_start()."""
         if self._entry is None:
-            begin = self._journal.at
+            begin, epochs = self._journal.at, self._trainer.fit_loop.epoch_progress.total.ready
             self._start_epoch()
             self._epoch_log = self._journal.slice(begin)
+            self._is_resumed = self._trainer.fit_loop.epoch_progress.total.ready == epochs
             return
+        if self._is_resumed:
+            self._batches.set_epoch(self._trainer.fit_loop.epoch_progress.current.processed)
+            self._journal.go_to(*self._entry["shared"]["at"])
+            return
+        trainer = self._trainer
         self._journal.take({(_ENTRY, number): entry for number, entry in enumerate(self._epoch_log)})
         self._journal.at, self._journal.alone = (_ENTRY, 0), "as it enters an epoch that its peers have begun"
-        self._start_epoch()
+        loggers, trainer.loggers = trainer.loggers, []  # what is logged as an epoch begins was logged
+        try:
+            self._start_epoch()
+        finally:
+            trainer.loggers = loggers
         self._journal.alone = ""
         self._journal.go_to(*self._entry["shared"]["at"])
 
@@ -381,7 +392,8 @@ class Training:
         return {"leader": leader, "in_step": self._in_step, "shared": self._first if self._in_step else self._last, "first": self._first,
                 "after": self._after, "values": [*self._model.module.parameters(), *buffers],
                 "optimizers": [one.state_dict() for one in self._optimizers], "small": self._small, "own": self._state.plain(self._own),
-                "kinds": self._state.kinds(), "told": self._told, "log": self._journal.entries, "epoch_log": self._epoch_log}
+                "kinds": self._state.kinds(), "told": self._told, "log": self._journal.entries, "epoch_log": self._epoch_log,
+                "is_resumed": self._is_resumed}
 
     def _take(self, state, newest, may_skip):
         """Takes a peer's state. Returns whether this rank has got parameters."""
@@ -405,7 +417,8 @@ class Training:
         if is_new:
             self.updates, self._in_step = newest[:2]
             self._first, self._last = state["first"], state["shared"]
-            self._own, self._after, self._epoch_log = state["own"], state["after"], state["epoch_log"]
+            self._own, self._after = state["own"], state["after"]
+            self._epoch_log, self._is_resumed = state["epoch_log"], state["is_resumed"]
             self._kept_buffers = self._cloned_buffers()
             self._entry = state
             self._journal.alone, self._journal.recover = "", self._recover_in_place
