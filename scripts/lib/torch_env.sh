@@ -141,13 +141,14 @@ ensure_python_launchers() {
     py-full "accelerate==$ddprun_accelerate_version" "pytorch-lightning==$ddprun_lightning_version"
 }
 
-# The Trainer of Hugging Face's transformers, for the suite frameworks.
+# The Trainer of Hugging Face's transformers, for the suite frameworks, and Lightning under its other name.
 # Requires: ensure_python_launchers.
 ensure_python_frameworks() {
   make_layer py-frameworks \
-    "transformers=$ddprun_transformers_version accelerate=$ddprun_accelerate_version torch=$ddprun_torch_version" \
-    "transformers $ddprun_transformers_version: about 20 MB to download, 190 MB on disk" \
-    "py-full py-launchers" "transformers==$ddprun_transformers_version"
+    "transformers=$ddprun_transformers_version accelerate=$ddprun_accelerate_version lightning=$ddprun_lightning_version \
+torch=$ddprun_torch_version" \
+    "transformers $ddprun_transformers_version and lightning $ddprun_lightning_version: about 20 MB to download, 200 MB on disk" \
+    "py-full py-launchers" "transformers==$ddprun_transformers_version" "lightning==$ddprun_lightning_version"
 }
 
 # TensorBoard's own reader of event files, for the tests of ours. It wants a part of setuptools that

@@ -53,6 +53,13 @@ def init_process_group(backend=None, timeout=timedelta(minutes=30), **named):
     _membership = membership
 
 
+def __getattr__(name):
+    if name == "DDPStrategy":  # Lightning is imported for those that ask for it
+        from ddprun.elastic.lightning import DDPStrategy
+        return DDPStrategy
+    raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
+
+
 def _obstacle(backend, named):
     """Why the group can't outlive a failure; "" = it can."""
     if tuple(int(one) for one in torch.__version__.split(".")[:2]) < _TORCH:

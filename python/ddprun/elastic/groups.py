@@ -46,7 +46,7 @@ _COLLECTIVES = (
 
 
 # Operations whose works can't be watched; they end by themselves.
-_POINT_TO_POINT = ("send", "recv", "recv_anysource")
+POINT_TO_POINT = ("send", "recv", "recv_anysource")
 # Gloo fails the collectives of a broken connection within milliseconds, except for the messages that it forgets.
 _FORGOTTEN_SECONDS = 1.0
 _SLICE = timedelta(seconds=0.5)
@@ -144,7 +144,7 @@ class _Backend:
     def run(self, name, arguments, named):
         self._check()
         inner = getattr(self.inner, name)(*arguments, **named)
-        if inner is None or name in _POINT_TO_POINT:
+        if inner is None or name in POINT_TO_POINT:
             return inner
         self._works = [*self._under_way(), (inner, arguments[0] if arguments else [])]
         self._check()  # again: one that began while the sockets were shut down may be forgotten, too
@@ -304,6 +304,9 @@ class _Group(dist.ProcessGroup):
 
 def _forwarding(name):
     def call(self, *arguments, **named):
+        journal = groups.journal
+        if journal is not None and journal.takes(self, name):
+            return journal.run(self, name, arguments, named)
         return self.backend.run(name, arguments, named)
     call.__name__ = name
     return call
@@ -321,11 +324,16 @@ class Groups:
         self.stands_in = False  # groups are made without anybody: this process sets itself up beside a job that trains
         self.over = None     # of the generation
         self.store = None    # the AgentStore
+        self.journal = None  # a Journal (journal.py) that repeats collectives which a peer's loss breaks
         self.timeout = timedelta(minutes=30)
 
     def gave_up(self):
         """Whether a collective that seemed to end didn't."""
         return any(group.backend.gave_up for group, _ in self._all)
+
+    def is_all(self, group):
+        """Whether a group is that of all ranks."""
+        return bool(self._all) and self._all[0][0] is group
 
     def create(self, options, _):
         """Called by torch to create a backend."""

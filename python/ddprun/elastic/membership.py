@@ -39,6 +39,7 @@ class Membership:
         self.generation, self.rank, self.size = generation, rank, size
         self.is_newcomer = False  # peers were kept, and this process has nothing of theirs yet
         self._watched = self._greeted = 0  # generations
+        self.gift = b""  # what survivors give a newcomer as it arrives; what it was given
 
     @classmethod
     def of_environment(cls):
@@ -62,8 +63,10 @@ class Membership:
     def arrive(self):
         """Call it before the first group is made: finds out whether there are survivors, which have set themselves up already."""
         if self.generation > 1:
-            self.is_newcomer = _KEPT in self._hello(_NEW)
-            groups.stands_in = self.is_newcomer
+            kept = [rank for rank, what in enumerate(self._hello(_NEW)) if what == _KEPT]
+            self.is_newcomer = groups.stands_in = bool(kept)
+            if kept:
+                self.gift = groups.store.get(f"ddprun/gift{kept[0]}")
         if self.is_newcomer:
             self.watch()  # what it sets up alone is of use in a later generation, too
 
@@ -109,6 +112,8 @@ class Membership:
         if self.generation in (1, self._greeted):
             return []
         self._greeted = self.generation
+        if what == _KEPT:
+            groups.store.set(f"ddprun/gift{self.rank}", self.gift)  # before the greeting, so that newcomers find it
         names = [f"ddprun/hello{rank}" for rank in range(self.size)]
         return groups.store.gather(names[self.rank], what, names)
 

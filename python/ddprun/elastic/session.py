@@ -36,9 +36,9 @@ from ddprun.elastic.transfer import broadcast
 
 # Words in errors of Gloo's, and of stores, when a peer is lost. The cause is certain when the agent reports that the generation
 # is over.
-_PEERS_WORDS = ("gloo", "connection", "broken pipe", "socket", "timed out", "peer")
+PEERS_WORDS = ("gloo", "connection", "broken pipe", "socket", "timed out", "peer")
 # The agent notices the end of a process within milliseconds. One that ends by an exception takes a second or two.
-_WORD_SECONDS = 60.0
+WORD_SECONDS = 60.0
 
 Recovery = namedtuple("Recovery", "generation step seconds healed")
 Recovery.__doc__ = """One recovery: the generation and step with which this rank went on, from the first error or the agent's word on;
@@ -312,8 +312,8 @@ class Session:
         if self._membership is None:
             return False
         over = self._membership.over
-        if not over.why and (isinstance(error, PeerError) or any(word in str(error).lower() for word in _PEERS_WORDS)):
-            over.wait(lambda told: told.why, _WORD_SECONDS)
+        if not over.why and (isinstance(error, PeerError) or any(word in str(error).lower() for word in PEERS_WORDS)):
+            over.wait(lambda told: told.why, WORD_SECONDS)
         return bool(over.why)
 
     # ---- recovery

@@ -1,0 +1,313 @@
+"""Lightning's DDP, with training that goes on in its processes when a peer is lost (docs/ELASTIC.md):
+
+    trainer = Trainer(accelerator="cpu", devices=4, strategy=elastic.DDPStrategy())
+
+Under another launcher, and alone, it is Lightning's own DDPStrategy.
+"""
+
+import csv
+import functools
+import itertools
+import os
+import pickle
+import sys
+
+import torch
+import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
+from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, SequentialSampler
+
+from ddprun import elastic, progress
+from ddprun.data import ElasticSampler
+from ddprun.elastic.groups import groups
+from ddprun.elastic.journal import Journal
+from ddprun.elastic.lightning_state import PACKAGES, missing_parts, module
+from ddprun.elastic.lightning_training import Training
+from ddprun.elastic.membership import Membership, say
+
+# Callbacks of Lightning's that change the model or the optimizer, or run batches, beside the loops.
+_REFUSED_CALLBACKS = ("StochasticWeightAveraging", "WeightAveraging", "EMAWeightAveraging", "BatchSizeFinder", "LearningRateFinder",
+                      "ModelPruning", "BaseFinetuning")
+_SET_UP = "while it sets itself up"
+
+
+def DDPStrategy(*, package=None, **named):
+    """A strategy for Lightning's Trainer. named: arguments of Lightning's DDPStrategy. package: "lightning.pytorch" or
+    "pytorch_lightning"; by default the one that the program has imported."""
+    imported = [one for one in PACKAGES if one in sys.modules]
+    if package is None and len(imported) != 1:
+        raise ImportError(f"elastic.DDPStrategy: the program has imported {' and '.join(imported) or 'no Lightning'}: "
+                          "give the package of the Trainer, as package=\"lightning.pytorch\"")
+    return _class(package or imported[0])(**named)
+
+
+@functools.lru_cache(None)
+def _class(package):
+    return type("DDPStrategy", (_Elastic, module(package, "strategies").DDPStrategy), {"_package": package, "__module__": __name__})
+
+
+class Batches:
+    """A batch sampler that can begin within an epoch, on a newcomer. It has the epochs of its source."""
+
+    def __init__(self, source, count=None):
+        """source: an ElasticSampler, or torch's batch sampler of a sampler whose order depends on the epoch alone. count: of an
+        epoch's batches; None = all."""
+        self._source, self._epoch, self._start = source, 0, {}
+        self._rewind()
+        self._count = len(source) if count is None else count
+        self.sampler = self  # Lightning gives it the epoch
+
+    def set_epoch(self, epoch):
+        self._epoch = epoch
+        if isinstance(getattr(self._source, "sampler", None), DistributedSampler):
+            self._source.sampler.set_epoch(epoch)
+
+    def start_at(self, batch):
+        """Iterations of this epoch begin at that batch."""
+        self._start = {self._epoch: batch}
+
+    def __len__(self):
+        return self._count
+
+    def __iter__(self):
+        self._rewind()
+        return itertools.islice(iter(self._source), self._start.get(self._epoch, 0), self._count)
+
+    def _rewind(self):
+        """Nothing is committed: Lightning's counters know the place in the epoch."""
+        if isinstance(self._source, ElasticSampler):
+            self._source.load_state_dict({**self._source.state_dict(), "epoch": self._epoch, "consumed": 0})
+
+
+def _continue_csv(logger):
+    """Opens the logger's file without a loss of what is in it: Lightning's logger would begin it anew."""
+    path = os.path.join(logger.log_dir, "metrics.csv")
+    if not os.path.exists(path):
+        return
+    os.rename(path, f"{path}.before")
+    experiment = logger.experiment
+    os.rename(f"{path}.before", path)
+    with open(path, newline="", encoding="utf-8") as file:
+        experiment.metrics_keys = next(csv.reader(file), [])
+
+
+class _Elastic:
+    """What is different from Lightning's strategy, which is the next base class."""
+
+    _package = ""
+    _journal = _membership = _training = _batches = None
+
+    # ---- the group
+
+    def setup_distributed(self):
+        membership = Membership.of_environment()
+        if membership is not None and membership.size > 1 and not dist.is_initialized():
+            missing = missing_parts(self._package)
+            if missing:
+                say(f"this version of Lightning lacks {', '.join(missing)}: a failure restarts all processes")
+            else:
+                self.set_world_ranks()
+                elastic.init_process_group(self._get_process_group_backend(), timeout=self._timeout)
+        self._membership = elastic._membership if dist.is_initialized() and membership is not None else None
+        super().setup_distributed()
+        if self._membership is not None and self._journal is None:
+            self._begin_journal()
+            self._join_loggers(self.lightning_module.trainer)
+
+    def _begin_journal(self):
+        self._journal = groups.journal = Journal(lambda error: self._training.is_peers(error), None, self._is_aside)
+        if not self._membership.is_newcomer:
+            return
+        self._journal.alone = _SET_UP
+        if self._membership.gift:
+            self._journal.take(pickle.loads(self._membership.gift))
+        trainer = self.lightning_module.trainer
+        # A peer gives it the state; a file may be of a later step, or be written just now.
+        trainer._checkpoint_connector.resume_start = lambda *_, **__: None
+        trainer.num_sanity_val_steps = 0
+
+    def _join_loggers(self, trainer):
+        """Gives all ranks the folder of rank 0's logs, and a new rank 0 that of the lost one."""
+        kinds = module(self._package, "loggers")
+        files = [one for one in trainer.loggers if isinstance(one, (kinds.CSVLogger, kinds.TensorBoardLogger))]
+        for one, version in zip(files, self.broadcast([one.version if trainer.is_global_zero else None for one in files])):
+            one._version = version
+            if isinstance(one, kinds.CSVLogger) and trainer.is_global_zero and self._membership.is_newcomer:
+                _continue_csv(one)
+
+    def _is_aside(self):
+        """The sanity check's results are thrown away, and a newcomer has no such check; so the loader of the validation may be made
+        in it, or later."""
+        trainer = getattr(self.lightning_module, "_trainer", None)
+        if trainer is None or not self._is_fitting():
+            return False
+        return trainer.sanity_checking or self._training is None and trainer.validating
+
+    def _is_fitting(self):
+        return self._journal is not None and self.lightning_module.trainer.state.fn.value == "fit"
+
+    # ---- the set-up
+
+    def setup(self, trainer):
+        if self._is_fitting():
+            self._check(trainer)
+        super().setup(trainer)
+        if self._is_fitting():
+            self._check_optimizers()
+
+    def _setup_model(self, model):
+        if self._journal is None:
+            return super()._setup_model(model)
+        with self._journal.paused():  # the state comes from a peer
+            made = super()._setup_model(model)
+        model.register_forward_pre_hook(self._before_forward)
+        model.register_forward_hook(self._after_forward, always_call=True)
+        return made
+
+    def _check(self, trainer):
+        """Raises an error for what isn't kept through failures, before anything is trained."""
+        callbacks = module(self._package, "callbacks")
+        refused = tuple(getattr(callbacks, name) for name in _REFUSED_CALLBACKS if hasattr(callbacks, name))
+        reasons = [
+            (self._training is not None, "a second fit() in a process"),
+            (not self.lightning_module.automatic_optimization, "manual optimization"),
+            (self._layer_sync is not None, "sync_batchnorm=True"),
+            (getattr(self.precision_plugin, "scaler", None) is not None, "a gradient scaler"),
+            (self._model_averaging_period is not None or self._ddp_comm_hook is not None, "communication hooks and averaged models"),
+            (self._ddp_kwargs.get("static_graph", False), "static_graph=True"),
+            (trainer.reload_dataloaders_every_n_epochs, "reload_dataloaders_every_n_epochs"),
+            (getattr(trainer, "_val_check_time_interval", None) is not None, "a val_check_interval of time"),
+            (getattr(self.lightning_module, "_compiler_ctx", None) is not None, "a module compiled as a whole (compile its parts)"),
+            *((isinstance(one, refused), f"the callback {type(one).__name__}") for one in trainer.callbacks)]
+        for holds, what in reasons:
+            if holds:
+                raise TypeError(f"elastic.DDPStrategy can't train through failures with {what}: use Lightning's strategy \"ddp\", with "
+                                "which a failure restarts all processes")
+
+    def _check_optimizers(self):
+        if len(self.optimizers) != 1 or isinstance(self.optimizers[0], torch.optim.LBFGS):
+            raise TypeError("elastic.DDPStrategy trains with one optimizer, and not with LBFGS, which changes parameters many times "
+                            f"within one step; this model has {', '.join(type(one).__name__ for one in self.optimizers) or 'none'}")
+
+    # ---- the data
+
+    def process_dataloader(self, dataloader):
+        dataloader = super().process_dataloader(dataloader)
+        trainer = self.lightning_module.trainer
+        if not self._is_fitting() or not trainer.training:
+            return dataloader
+        if self._batches is not None:
+            raise TypeError("elastic.DDPStrategy trains with one DataLoader")
+        self._batches = self._batches_of(dataloader)
+        options = {name: getattr(dataloader, name) for name in (
+            "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
+            "prefetch_factor", "persistent_workers")}
+        return DataLoader(dataloader.dataset, batch_sampler=self._batches, **options)
+
+    def _batches_of(self, loader):
+        """The Batches of a loader; TypeError: a newcomer couldn't find its place in them."""
+        if type(loader) is not DataLoader or isinstance(loader.dataset, IterableDataset):
+            what = type(loader if type(loader) is not DataLoader else loader.dataset).__name__
+            raise TypeError(f"elastic.DDPStrategy trains with torch's DataLoader of a data set with a length, not with {what}: a new "
+                            "worker couldn't find its place in it")
+        batches, sampler = loader.batch_sampler, loader.sampler
+        is_lightnings = self.lightning_module.trainer._accelerator_connector.use_distributed_sampler
+        if type(batches) is BatchSampler and type(sampler) is DistributedSampler and is_lightnings:
+            return self._dealer(loader, sampler)
+        if isinstance(batches, ElasticSampler) or (
+                type(batches) is BatchSampler and type(sampler) in (DistributedSampler, SequentialSampler)):
+            return Batches(batches)
+        what = sampler if batches is None or type(batches) is BatchSampler else batches
+        raise TypeError(f"elastic.DDPStrategy can't repeat the order of {type(what).__name__}: leave the sampler to Lightning, or use "
+                        "torch's DistributedSampler or ddprun.data.ElasticSampler")
+
+    def _dealer(self, loader, sampler):
+        """An ElasticSampler in place of Lightning's DistributedSampler, which deals some samples twice."""
+        size, world = len(loader.dataset), self.world_size
+        per_step, drops = loader.batch_sampler.batch_size * world, loader.batch_sampler.drop_last
+        rest = size % per_step
+        if 0 < rest < world and not drops:
+            raise TypeError(f"elastic.DDPStrategy: {size} samples in steps of {world} times {loader.batch_sampler.batch_size} leave {rest} "
+                            "for the last step, fewer than there are ranks; choose another batch_size, or drop_last=True")
+        dealer = ElasticSampler(size, global_batch=per_step, seed=sampler.seed, shuffle=sampler.shuffle, rank=self.global_rank,
+                                world_size=world)
+        return Batches(dealer, size // per_step if drops else None)
+
+    def reduce(self, tensor, group=None, reduce_op="mean"):
+        """A mean as Lightning computes it with Gloo, which has no such operation and which Lightning knows by its name."""
+        if self._journal is None or not isinstance(tensor, torch.Tensor) or reduce_op not in ("mean", "avg"):
+            return super().reduce(tensor, group, reduce_op)
+        total = super().reduce(tensor, group, "sum")
+        mean = total / dist.get_world_size(group)
+        return total.copy_(mean)
+
+    def broadcast(self, obj, src=0):
+        """As Lightning's; but a new worker in the place of `src`, too, gets what was sent from there."""
+        if self._journal is None:
+            return super().broadcast(obj, src)
+        text = pickle.dumps(obj) if self.global_rank == src else b""
+        size = torch.tensor([len(text)])
+        dist.broadcast(size, src)
+        data = torch.zeros(int(size), dtype=torch.uint8)
+        if len(text) == len(data):
+            data = torch.frombuffer(bytearray(text), dtype=torch.uint8)
+        dist.broadcast(data, src)
+        there = data.numpy().tobytes()
+        return obj if there == text else pickle.loads(there)
+
+    # ---- the training
+
+    def on_train_start(self):
+        super().on_train_start()
+        if self._journal is not None:
+            self._training = Training(self, self.lightning_module.trainer, self._membership, self._journal, self._batches)
+            self._training.begin()
+
+    def on_train_batch_start(self, batch, batch_idx):
+        super().on_train_batch_start(batch, batch_idx)
+        if self._training is not None:
+            self._training.seed_training()
+
+    def on_train_end(self):
+        super().on_train_end()
+        if self._training is not None:
+            self._training.end()
+
+    def on_validation_start(self):
+        super().on_validation_start()
+        self._mark(progress.Phase.EVALUATION)
+
+    def save_checkpoint(self, checkpoint, filepath, storage_options=None):
+        self._mark(progress.Phase.CHECKPOINT)
+        super().save_checkpoint(checkpoint, filepath, storage_options)
+
+    def _mark(self, phase):
+        if self._training is not None:
+            progress.mark(phase, self._training.updates)
+
+    def training_step(self, *arguments, **named):
+        if self._training is None:
+            return super().training_step(*arguments, **named)
+        with self._journal.paused():  # for DDP's own collectives; the module's hooks end the pause
+            return super().training_step(*arguments, **named)
+
+    def _before_forward(self, *_):
+        self._journal.depth += 1
+
+    def _after_forward(self, *_):
+        self._journal.depth -= 1
+
+    def backward(self, closure_loss, *arguments, **named):
+        if self._training is None:
+            return super().backward(closure_loss, *arguments, **named)
+        self._training.guarded(super().backward, closure_loss, *arguments, **named)
+        return closure_loss
+
+    def optimizer_step(self, optimizer, closure, model=None, **named):
+        attempt = functools.partial(super().optimizer_step, optimizer, model=model, **named)
+        return attempt(closure) if self._training is None else self._training.update(attempt, closure)
+
+    @property
+    def recoveries(self):
+        """The recoveries so far, as those of a Session."""
+        return [] if self._training is None else self._training.recoveries
