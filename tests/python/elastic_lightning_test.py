@@ -8,7 +8,6 @@ import collections
 import csv
 import os
 import random
-import signal
 import subprocess
 import sys
 import unittest

@@ -27,7 +27,7 @@ from ddprun.elastic import reducer, seeds
 from ddprun.elastic.groups import groups
 from ddprun.elastic.lightning_state import State, counters, mixed, set_counters, trackers
 from ddprun.elastic.seeds import Seeds
-from ddprun.elastic.session import PEERS_WORDS, WORD_SECONDS, Recovery
+from ddprun.elastic.session import Recovery
 from ddprun.elastic.store import JobOver, PeerError
 from ddprun.elastic.transfer import broadcast, copied
 
@@ -316,10 +316,7 @@ class Training:
     # ---- what breaks
 
     def is_peers(self, error):
-        over = self._membership.over
-        if not over.why and (isinstance(error, PeerError) or any(word in str(error).lower() for word in PEERS_WORDS)):
-            over.wait(lambda told: told.why, WORD_SECONDS)
-        return bool(over.why)
+        return self._membership.caused(error)
 
     def _recover_in_place(self):
         self._recover(may_skip=False)

@@ -26,19 +26,12 @@ import torch
 import torch.distributed as dist
 
 from ddprun import progress
-from ddprun.elastic import seeds
+from ddprun.elastic import accelerated, seeds
 from ddprun.elastic.groups import groups
-from ddprun.elastic.parts import Parts
+from ddprun.elastic.parts import Parts, checked_sampler
 from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session_memory import SessionMemory
-from ddprun.elastic.store import PeerError
 from ddprun.elastic.transfer import broadcast
-
-# Words in errors of Gloo's, and of stores, when a peer is lost. The cause is certain when the agent reports that the generation
-# is over.
-PEERS_WORDS = ("gloo", "connection", "broken pipe", "socket", "timed out", "peer")
-# The agent notices the end of a process within milliseconds. One that ends by an exception takes a second or two.
-WORD_SECONDS = 60.0
 
 Recovery = namedtuple("Recovery", "generation step seconds healed")
 Recovery.__doc__ = """One recovery: the generation and step with which this rank went on, from the first error or the agent's word on;
@@ -62,7 +55,7 @@ class Session:
     def __init__(self, model, optimizer, scheduler=None, scaler=None, *, sampler, extra=None, memory_every=None, membership=None):
         if Session._exists:
             raise RuntimeError("a process has one elastic.Session: give it all models and optimizers of the loop")
-        self._parts = Parts(model, optimizer, scheduler, scaler, sampler, extra)
+        self._parts = Parts(model, optimizer, scheduler, scaler, checked_sampler(sampler), extra)
         self._membership = membership
         self._steps = 0        # done, before the one under way
         self._updates = 0      # of the step under way, done
@@ -106,6 +99,8 @@ class Session:
     def batches(self, loader):
         """The loader's batches, to the end of the epoch; those of a broken step come again. The loader has the session's sampler as
         its batch_sampler."""
+        accelerated.adapt(loader, self._parts.sampler, self._seed_place)
+        ends = accelerated.Ends(loader)
         with self._swallowing():
             source = iter(loader)
             while True:
@@ -114,7 +109,12 @@ class Session:
                     if not self._goes_on:
                         source = iter(loader)
                 self._pass_over(source)
-                batch = (self._rest.pop(0),) if self._rest else self._read(source)
+                if self._rest:
+                    batch = (self._rest.pop(0),)
+                    ends.again(is_newest=not self._rest)
+                else:
+                    batch = self._read(source)
+                    ends.read()
                 if batch is None:
                     if self._all_at_the_end():
                         return
@@ -196,6 +196,10 @@ class Session:
         if self._membership is not None:
             self._seeds.set(self._membership.rank, self._steps, batch, purpose)
 
+    def _seed_place(self, epoch, place, purpose):
+        if self._membership is not None:
+            self._seeds.set(self._membership.rank, epoch, place, purpose)
+
     def _watch_updates(self):
         for optimizer in self._parts.optimizers:
             optimizer.register_step_pre_hook(self._before_update)
@@ -230,6 +234,8 @@ class Session:
         return (arguments[0], guarded, *arguments[2:]), named
 
     def _prepare_update(self, optimizer):
+        if self._membership is not None and self._kept and not self._broken and not self._skips:
+            self._trying(self._parts.settle_buckets, optimizer)
         if self._membership is not None and self._kept and not self._broken and not self._skips:
             self._trying(self._parts.equalize_buffers)
         if self._broken or self._skips:
@@ -309,12 +315,7 @@ class Session:
 
     def _is_peers(self, error):
         """Whether an error comes from a peer's loss instead of this rank."""
-        if self._membership is None:
-            return False
-        over = self._membership.over
-        if not over.why and (isinstance(error, PeerError) or any(word in str(error).lower() for word in PEERS_WORDS)):
-            over.wait(lambda told: told.why, WORD_SECONDS)
-        return bool(over.why)
+        return self._membership is not None and self._membership.caused(error)
 
     # ---- recovery
 
@@ -350,6 +351,7 @@ class Session:
             except RuntimeError as error:
                 if not self._is_peers(error):
                     raise
+        accelerated.follow(self._membership.rank, self._membership.size)
         self._broken = self._attempted = self._is_at_end = False
         self._since, self._has_met = 0.0, True
         self.recoveries.append(Recovery(self._membership.generation, self._steps, time.monotonic() - since, was_healed))
