@@ -17,7 +17,6 @@ sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", ".
 
 import torch  # noqa: E402
 from ddprun.elastic import slots as slots_module  # noqa: E402
-from ddprun.elastic import snapshot  # noqa: E402
 from ddprun.elastic.checkpoints import Checkpoints  # noqa: E402
 from ddprun.elastic.session_memory import SessionMemory  # noqa: E402
 from ddprun.elastic.slots import Slots  # noqa: E402

@@ -28,7 +28,7 @@ from ddprun.elastic.groups import groups
 from ddprun.elastic.lightning_state import State, counters, mixed, set_counters, trackers
 from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session import Recovery
-from ddprun.elastic.store import JobOver, PeerError
+from ddprun.elastic.store import JobOver
 from ddprun.elastic.transfer import broadcast, copied
 
 UPDATED = 2  # a purpose of random numbers: all that follows an update
