@@ -23,12 +23,17 @@ import threading
 from ddprun import grpc_channel
 from ddprun.agent import Agent, RpcError
 from ddprun.elastic.groups import Over, groups, register
-from ddprun.elastic.store import AgentStore, JobOver
+from ddprun.elastic.store import AgentStore, JobOver, PeerError
 
 # The agent answers each call within this time, and is asked again.
 _ASK_SECONDS = 600.0
 _SIGNAL_SECONDS = 60.0
 _KEPT, _NEW = b"kept", b"new"
+# Words in errors of Gloo's, and of stores, when a peer is lost. The cause is certain when the agent reports that the generation
+# is over.
+_PEERS_WORDS = ("gloo", "connection", "broken pipe", "socket", "timed out", "peer")
+# The agent notices the end of a process within milliseconds. One that ends by an exception takes a second or two.
+_WORD_SECONDS = 60.0
 
 
 class Membership:
@@ -52,6 +57,13 @@ class Membership:
     @property
     def over(self):
         return groups.over
+
+    def caused(self, error):
+        """Whether a RuntimeError comes from a peer's loss instead of this rank."""
+        over = self.over
+        if not over.why and (isinstance(error, PeerError) or any(word in str(error).lower() for word in _PEERS_WORDS)):
+            over.wait(lambda told: told.why, _WORD_SECONDS)
+        return bool(over.why)
 
     def prepare(self, timeout):
         """Has groups made over the agent's store. timeout: of their collectives."""

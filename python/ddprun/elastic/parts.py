@@ -16,6 +16,18 @@ def _several(value):
     return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
 
 
+def _bare(optimizer):
+    """The optimizer of torch's in a wrapper, such as Accelerate's, which doesn't call hooks."""
+    inner = getattr(optimizer, "optimizer", None)
+    return inner if isinstance(inner, torch.optim.Optimizer) else optimizer
+
+
+def checked_sampler(sampler):
+    """The sampler, if it knows the place in the data; TypeError if it doesn't."""
+    return _checked(ElasticSampler, [sampler], (), "elastic.Session needs sampler=, an ElasticSampler (docs/DATA.md), which knows the "
+                    "place in the data")[0]
+
+
 def _checked(kind, things, methods, what):
     for thing in things:
         if not (isinstance(thing, kind) if kind else all(hasattr(thing, method) for method in methods)):
@@ -27,9 +39,11 @@ class Parts:
     """The parts of one rank. A *step* is from one update of the parameters to the next; the methods are about the one under way."""
 
     def __init__(self, model, optimizer, scheduler, scaler, sampler, extra):
+        """sampler: None = the caller keeps the place in the data."""
         self.models = _checked(DistributedDataParallel, _several(model), (), "elastic.Session keeps models that "
                                "DistributedDataParallel wraps (torch.compile goes inside of it)")
-        self.optimizers = _checked(torch.optim.Optimizer, _several(optimizer), (), "elastic.Session steps with optimizers of torch's")
+        self.optimizers = _checked(torch.optim.Optimizer, [_bare(one) for one in _several(optimizer)], (), "elastic.Session steps with "
+                                   "optimizers of torch's")
         for one in self.optimizers:
             if isinstance(one, torch.optim.LBFGS):
                 raise TypeError("elastic.Session can't repeat a step of LBFGS, which changes parameters many times within one step: "
@@ -39,8 +53,7 @@ class Parts:
         states = ("state_dict", "load_state_dict")
         self.schedulers = _checked(None, _several(scheduler), states, "a scheduler has state_dict() and load_state_dict()")
         self.scalers = _checked(None, _several(scaler), states, "a scaler has state_dict() and load_state_dict()")
-        self.sampler = _checked(ElasticSampler, [sampler], (), "elastic.Session needs sampler=, an ElasticSampler (docs/DATA.md), which "
-                                "knows the place in the data")[0]
+        self.sampler = sampler
         self.extra = dict(extra or {})
         _checked(None, self.extra.values(), states, "what is given as extra has state_dict() and load_state_dict()")
         self._buffers = [buffer for model in self.models for buffer in model.module.buffers()]
@@ -62,7 +75,7 @@ class Parts:
             "groups": [[{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
                        for optimizer in self.optimizers],
             "stateful": [copied(one.state_dict()) for one in self._stateful()]}
-        if self._place is None:
+        if self._place is None and self.sampler is not None:
             self._place = self.sampler.state_dict()
 
     def put_back(self):
@@ -85,7 +98,7 @@ class Parts:
 
     def place_in_data(self):
         """The sampler's state as the step under way began, or as the next one begins."""
-        return self._place or self.sampler.state_dict()
+        return self._place or (None if self.sampler is None else self.sampler.state_dict())
 
     def buffers(self):
         """Copies of the buffers."""

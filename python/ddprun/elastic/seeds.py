@@ -34,7 +34,7 @@ class Seeds:
         return Seeds(self.table + list(seeds[len(self.table):]))
 
     def set(self, rank, step, batch, purpose):
-        """Sets Python's, numpy's (where it is in use), torch's and CUDA's default generators."""
+        """Sets Python's, numpy's (where it is in use), torch's and CUDA's default generators. Returns the seed."""
         seed = _mix(self.table[rank])
         for part in (step, batch, purpose):
             seed = _mix((seed + part + 1) & _MASK)
@@ -46,3 +46,4 @@ class Seeds:
         numpy = sys.modules.get("numpy.random")
         if numpy is not None:
             numpy.seed(seed & 0xFFFFFFFF)
+        return seed

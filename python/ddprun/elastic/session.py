@@ -28,17 +28,10 @@ import torch.distributed as dist
 from ddprun import progress
 from ddprun.elastic import seeds
 from ddprun.elastic.groups import groups
-from ddprun.elastic.parts import Parts
+from ddprun.elastic.parts import Parts, checked_sampler
 from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session_memory import SessionMemory
-from ddprun.elastic.store import PeerError
 from ddprun.elastic.transfer import broadcast
-
-# Words in errors of Gloo's, and of stores, when a peer is lost. The cause is certain when the agent reports that the generation
-# is over.
-_PEERS_WORDS = ("gloo", "connection", "broken pipe", "socket", "timed out", "peer")
-# The agent notices the end of a process within milliseconds. One that ends by an exception takes a second or two.
-_WORD_SECONDS = 60.0
 
 Recovery = namedtuple("Recovery", "generation step seconds healed")
 Recovery.__doc__ = """One recovery: the generation and step with which this rank went on, from the first error or the agent's word on;
@@ -62,7 +55,7 @@ class Session:
     def __init__(self, model, optimizer, scheduler=None, scaler=None, *, sampler, extra=None, memory_every=None, membership=None):
         if Session._exists:
             raise RuntimeError("a process has one elastic.Session: give it all models and optimizers of the loop")
-        self._parts = Parts(model, optimizer, scheduler, scaler, sampler, extra)
+        self._parts = Parts(model, optimizer, scheduler, scaler, checked_sampler(sampler), extra)
         self._membership = membership
         self._steps = 0        # done, before the one under way
         self._updates = 0      # of the step under way, done
@@ -309,12 +302,7 @@ class Session:
 
     def _is_peers(self, error):
         """Whether an error comes from a peer's loss instead of this rank."""
-        if self._membership is None:
-            return False
-        over = self._membership.over
-        if not over.why and (isinstance(error, PeerError) or any(word in str(error).lower() for word in _PEERS_WORDS)):
-            over.wait(lambda told: told.why, _WORD_SECONDS)
-        return bool(over.why)
+        return self._membership is not None and self._membership.caused(error)
 
     # ---- recovery
 
