@@ -198,6 +198,8 @@ class Over:
         self.why = ""       # "" = it goes on
         self.fatal = False  # no other generation follows for this process
         self.place = None   # in the next generation, where there is one
+        self.next = None    # the next generation's Over, with its place
+        self.watched = threading.Event()  # the agent knows that this process goes on when the generation ends
 
     def add(self, backend):
         """Adds a backend that is shut down when the generation is over; at once if it is over already."""
@@ -215,9 +217,9 @@ class Over:
         for backend in told:
             backend.shut_down(self.why)
 
-    def follow(self, place):
+    def follow(self, place, following):
         with self._lock:
-            self.place = place
+            self.place, self.next = place, following
             self._lock.notify_all()
 
     def wait(self, condition, seconds=None):

@@ -12,8 +12,8 @@ A worker that goes on in its process, a *survivor*, and one that was started in 
                                              Gather "note"             <->   Gather "note", in Session()
                                              groups, reducer, state    <->   groups, reducer, state
 
-The thread releases a generation without the loop, so a program that is busy for minutes between two steps, with a checkpoint or
-an evaluation of its own, isn't taken for one that hangs.
+The thread releases generations without the loop, so a program that is busy for minutes between two steps, with a checkpoint or
+an evaluation of its own, isn't taken for one that hangs, and goes on when another worker is lost meanwhile.
 """
 
 import os
@@ -43,7 +43,8 @@ class Membership:
         self.agent = agent
         self.generation, self.rank, self.size = generation, rank, size
         self.is_newcomer = False  # peers were kept, and this process has nothing of theirs yet
-        self._watched = self._greeted = 0  # generations
+        self._is_watching = False
+        self._greeted = 0  # a generation
 
     @classmethod
     def of_environment(cls):
@@ -80,13 +81,12 @@ class Membership:
             self.watch()  # what it sets up alone is of use in a later generation, too
 
     def watch(self):
-        """Makes this process go on from now on when its generation ends."""
-        if self._watched != self.generation:
-            self._watched = self.generation
-            told = threading.Event()
-            threading.Thread(target=self._await_end, args=(groups.over, self.generation, told), name="ddprun generation",
+        """Makes this process go on from now on when its generation ends, and each one that follows."""
+        if not self._is_watching:
+            self._is_watching = True
+            threading.Thread(target=self._await_ends, args=(groups.over, self.generation), name="ddprun generation",
                              daemon=True).start()
-            told.wait()  # a thread may get its first turn when a hundred steps are done, and a peer is lost
+        groups.over.watched.wait()  # a thread may get its first turn when a hundred steps are done, and a peer is lost
 
     def rejoin(self, note):
         """Takes its place in the next generation if this one is over, meets the others, and has the groups made anew.
@@ -114,7 +114,7 @@ class Membership:
         place = self.over.place
         place.export()
         self.generation, self.rank, self.size = place.generation, place.rank, place.world_size
-        groups.over = Over()
+        groups.over = self.over.next
         groups.store.move_to(self.agent.store(place.generation))
 
     def _hello(self, what):
@@ -124,12 +124,17 @@ class Membership:
         names = [f"ddprun/hello{rank}" for rank in range(self.size)]
         return groups.store.gather(names[self.rank], what, names)
 
-    def _await_end(self, over, generation, told):
+    def _await_ends(self, over, generation):
+        while over is not None:
+            self._await_end(over, generation)
+            generation, over = over.place.generation if over.next else 0, over.next
+
+    def _await_end(self, over, generation):
         try:
-            over.tell(self.agent.await_generation_end(generation, told.set))
+            over.tell(self.agent.await_generation_end(generation, over.watched.set))
             while over.place is None:
                 try:
-                    over.follow(self.agent.assignment(generation, _ASK_SECONDS))
+                    over.follow(self.agent.assignment(generation, _ASK_SECONDS), Over())
                 except RpcError as error:
                     if error.code != grpc_channel.DEADLINE_EXCEEDED:
                         raise
@@ -138,7 +143,7 @@ class Membership:
             # error must reach the thread that waits for this one as well.
             over.tell(str(error), fatal=True)
         finally:
-            told.set()
+            over.watched.set()
 
 
 def say(text):
