@@ -166,6 +166,11 @@ class ElasticSampler:
         return self._consumed
 
     @property
+    def dealt(self):
+        """(epoch, sample of it) up to where samples were dealt, committed or not."""
+        return self._dealt
+
+    @property
     def rank(self):
         return self._rank
 

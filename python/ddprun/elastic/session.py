@@ -26,7 +26,7 @@ import torch
 import torch.distributed as dist
 
 from ddprun import progress
-from ddprun.elastic import seeds
+from ddprun.elastic import accelerated, seeds
 from ddprun.elastic.groups import groups
 from ddprun.elastic.parts import Parts, checked_sampler
 from ddprun.elastic.seeds import Seeds
@@ -99,6 +99,8 @@ class Session:
     def batches(self, loader):
         """The loader's batches, to the end of the epoch; those of a broken step come again. The loader has the session's sampler as
         its batch_sampler."""
+        accelerated.adapt(loader, self._parts.sampler, self._seed_place)
+        ends = accelerated.Ends(loader)
         with self._swallowing():
             source = iter(loader)
             while True:
@@ -107,7 +109,12 @@ class Session:
                     if not self._goes_on:
                         source = iter(loader)
                 self._pass_over(source)
-                batch = (self._rest.pop(0),) if self._rest else self._read(source)
+                if self._rest:
+                    batch = (self._rest.pop(0),)
+                    ends.again(is_newest=not self._rest)
+                else:
+                    batch = self._read(source)
+                    ends.read()
                 if batch is None:
                     if self._all_at_the_end():
                         return
@@ -188,6 +195,10 @@ class Session:
     def _seed(self, purpose, batch):
         if self._membership is not None:
             self._seeds.set(self._membership.rank, self._steps, batch, purpose)
+
+    def _seed_place(self, epoch, place, purpose):
+        if self._membership is not None:
+            self._seeds.set(self._membership.rank, epoch, place, purpose)
 
     def _watch_updates(self):
         for optimizer in self._parts.optimizers:
@@ -338,6 +349,7 @@ class Session:
             except RuntimeError as error:
                 if not self._is_peers(error):
                     raise
+        accelerated.follow(self._membership.rank, self._membership.size)
         self._broken = self._attempted = self._is_at_end = False
         self._since, self._has_met = 0.0, True
         self.recoveries.append(Recovery(self._membership.generation, self._steps, time.monotonic() - since, was_healed))
