@@ -13,6 +13,7 @@
             optimizer.zero_grad()
 """
 
+import os
 from datetime import timedelta
 
 import torch
@@ -27,24 +28,29 @@ from ddprun.elastic.memory import MemoryCheckpoint
 from ddprun.elastic.session import Session as _Session
 from ddprun.elastic.store import PeerError
 
-__all__ = ["ElasticSampler", "MemoryCheckpoint", "PeerError", "Session", "init_process_group"]
+__all__ = ["ElasticSampler", "MemoryCheckpoint", "PeerError", "Session", "attach", "init_process_group"]
 
 _TORCH = (2, 11)
 _membership = None
+_said_why_not = False
 
 
 def init_process_group(backend=None, timeout=timedelta(minutes=30), **named):
     """torch.distributed.init_process_group(), with a group that outlives the loss of a peer.
 
     backend: "gloo", or None, which is that where there is no GPU. With others, under another launcher, and with a version of torch
-    that lacks something, the group is torch's own, and a failure restarts all processes. named: torch's own arguments.
+    that lacks something, the group is torch's own, and a failure restarts all processes. Without a launcher there is no group.
+    named: torch's own arguments.
     """
-    global _membership
+    global _membership, _said_why_not
     membership = _Membership.of_environment()
     why = _obstacle(backend, named)
     if membership is None or why:
         if membership is not None:
+            _said_why_not = True
             _say(f"{why}: a failure restarts all processes")
+        if not named and "RANK" not in os.environ:
+            return None  # the script runs alone
         return dist.init_process_group(backend, timeout=timeout, **named)
     membership.prepare(timeout)
     membership.arrive()
@@ -76,3 +82,24 @@ class Session(_Session):
             memory_every = 0
         super().__init__(model, optimizer, scheduler, scaler, sampler=sampler, extra=extra, memory_every=memory_every,
                          membership=_membership)
+
+
+def attach(trainer):
+    """Has a Trainer of transformers', or a child of it, train through failures (docs/ELASTIC.md). Call it before trainer.train().
+
+    init_process_group() comes before the TrainingArguments. Raises ValueError for what can't be kept. Under another launcher, and
+    where init_process_group() has said that it can't, it does nothing. Returns an object that lists recoveries; None = nothing was
+    attached.
+    """
+    if _membership is None:
+        if not _said_why_not and _Membership.of_environment() is not None:
+            _say("attach() finds no group of elastic.init_process_group(), which comes before the TrainingArguments: a failure "
+                 "restarts all processes")
+        return None
+    from ddprun.elastic import trainer as implementation
+    missing = implementation.missing_parts(trainer)
+    if missing:
+        import transformers
+        _say(f"transformers {transformers.__version__} lacks {', '.join(missing)}: a failure restarts all processes")
+        return None
+    return implementation.attach(trainer, _membership) if _membership.size > 1 else None
