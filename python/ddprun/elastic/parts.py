@@ -59,6 +59,7 @@ class Parts:
         self._buffers = [buffer for model in self.models for buffer in model.module.buffers()]
         self._kept_buffers = [buffer.detach().clone() for buffer in self._buffers]
         self._layouts = [None] * len(self.models)
+        self._unsettled = list(self.models)
         self._small = None  # what begin() kept
         self._place = None  # the sampler's state as the step under way began
         # Buffers are made equal before each update instead of at the next forward pass, so that no rank's buffers are lost with
@@ -109,6 +110,16 @@ class Parts:
             for buffer, value in zip(self._buffers, buffers):
                 buffer.copy_(value)
 
+    def settle_buckets(self, optimizer):
+        """Has the reducers of what an optimizer updates rebuild their buckets before the first update, not in the second step's
+        forward pass: so whoever has done a step knows the layout of all that follow. A collective, once."""
+        if not self._unsettled:
+            return
+        updated = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+        for model in list(self._unsettled):
+            if any(id(parameter) in updated for parameter in model.parameters()) and reducer.rebuild(model):
+                self._unsettled.remove(model)
+
     def equalize_buffers(self):
         """Copies rank 0's buffers to all ranks, as DDP does. A collective."""
         for model, is_due in zip(self.models, self._has_own_buffers):
@@ -137,7 +148,7 @@ class Parts:
 
     def reform(self, layouts):
         """layouts: a peer's layouts()."""
-        self._layouts = layouts
+        self._layouts, self._unsettled = layouts, list(self.models)
         for model, layout in zip(self.models, layouts):
             reducer.reform(model, layout)
 

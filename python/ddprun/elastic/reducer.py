@@ -13,7 +13,17 @@ _PARTS = ("_build_params_for_reducer", "_build_debug_param_to_name_mapping", "_d
 
 
 def missing_parts():
-    return [f"DistributedDataParallel.{name}" for name in _PARTS if not hasattr(DistributedDataParallel, name)]
+    missing = [f"DistributedDataParallel.{name}" for name in _PARTS if not hasattr(DistributedDataParallel, name)]
+    wanted = ((dist.Reducer, "_rebuild_buckets"), (dist.Logger, "set_runtime_stats_and_log"))
+    return missing + [f"{owner.__name__}.{name}" for owner, name in wanted if not hasattr(owner, name)]
+
+
+def rebuild(ddp):
+    """Rebuilds the buckets, if that is due. Returns whether it was. A collective."""
+    was_due = ddp.reducer._rebuild_buckets()
+    if was_due:
+        ddp.logger.set_runtime_stats_and_log()  # layout_of() reads what this writes; otherwise a forward pass does it
+    return was_due
 
 
 def layout_of(ddp):

@@ -235,6 +235,8 @@ class Session:
 
     def _prepare_update(self, optimizer):
         if self._membership is not None and self._kept and not self._broken and not self._skips:
+            self._trying(self._parts.settle_buckets, optimizer)
+        if self._membership is not None and self._kept and not self._broken and not self._skips:
             self._trying(self._parts.equalize_buffers)
         if self._broken or self._skips:
             self._parts.drop_gradients(optimizer)
