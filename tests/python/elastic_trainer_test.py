@@ -123,8 +123,9 @@ class Trainer(FrameworkCase):
                  "metric_for_best_model=eval_loss")
         undisturbed = self.start_form("undisturbed", *forms)
         self.assert_status(0, undisturbed[0], PATIENCE)
-        disturbed = self.start_form("disturbed", *forms, "kill=1:prediction:0")
-        self.kill_now_and_then(disturbed, (2, 9, 16, 22))
+        # In the second step buckets are new.
+        disturbed = self.start_form("disturbed", *forms, "kill=1:prediction:0", "kill=2:forward:1")
+        self.kill_now_and_then(disturbed, (8, 15, 22))
         self.check_same(undisturbed, disturbed, 5)
 
     def test_early_stopping_groups_by_length_and_processes_of_the_loader(self):

@@ -266,8 +266,9 @@ class Attached:
             progress.mark(progress.Phase.TRAIN, self._trainer.state.global_step + 1)
         return self._call("training_step", *arguments, **named)
 
-    def _before_update(self, *_):
+    def _before_update(self, optimizer, *_):
         self._check_given_up()
+        self._parts.settle_buckets(optimizer)
         self._parts.equalize_buffers()
         table = torch.zeros(self._membership.size, 2, dtype=torch.float64)
         table[self._membership.rank] = torch.tensor(self._own(), dtype=torch.float64)

@@ -68,6 +68,7 @@ class Memory:
             "state": {name: value for name, value in vars(state).items() if name not in ("log_history", "stateful_callbacks")},
             "stateful": pickle.dumps(state.stateful_callbacks),
             "log": len(state.log_history),
+            "training": self._trainer.model_wrapped.training,  # an evaluation that breaks leaves the model in its mode
             "control": dict(vars(self._trainer.control)),
             "callbacks": pickle.dumps([one.state() for one in self._callbacks()])}
         self._loaders = list(references.dataloader_references) if references is not None else []
@@ -108,6 +109,7 @@ class Memory:
         for name, (was_frozen, value) in kept["attributes"].items():
             vars(trainer)[name] = _thawed(value, was_frozen)
         vars(trainer.state).update(kept["state"])
+        trainer.model_wrapped.train(kept["training"])
         trainer.state.stateful_callbacks = pickle.loads(kept["stateful"])
         for callback, state in zip(self._callbacks(), pickle.loads(kept["callbacks"])):
             vars(callback).update(state["attributes"])
