@@ -112,7 +112,7 @@ class Parts:
 
     def settle_buckets(self, optimizer):
         """Has the reducers of what an optimizer updates rebuild their buckets before the first update, not in the second step's
-        forward pass: so whoever has done a step knows the layout of all that follow. A collective, once."""
+        forward pass: so a rank that has done a step knows the layout of all that follow. A collective, once."""
         if not self._unsettled:
             return
         updated = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
