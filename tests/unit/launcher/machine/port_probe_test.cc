@@ -12,6 +12,7 @@
 #include <utility>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "launcher/machine/host_probe.h"
@@ -62,7 +63,13 @@ TEST(PortProbeTest, AnAvoidedPortIsNotReserved) {
     avoided.push_back(static_cast<uint16_t>(port));
   }
   for (int i = 0; i < 100; ++i) EXPECT_GE(ReservePort(0, avoided)->port, avoided.size() + first);
-  EXPECT_EQ(ReservePort(avoided[7], avoided)->port, avoided[7]) << "it was asked for";
+  for (const uint16_t port : avoided) {  // one of them is free: other tests use some
+    const absl::StatusOr<ReservedPort> asked_for = ReservePort(port, avoided);
+    if (!asked_for.ok() && port != avoided.back()) continue;
+    ASSERT_TRUE(asked_for.ok()) << asked_for.status();
+    EXPECT_EQ(asked_for->port, port);
+    break;
+  }
 }
 
 TEST(PortProbeTest, TwinWithoutAnyItIs) {
