@@ -24,7 +24,8 @@ int ConvertBytes(absl::string_view bytes);
 
 namespace {
 
-// Of a kind that a later release has: it is taken, and has nothing that could be written.
+// A message of a kind that only a later release has is taken, and has nothing that could be
+// written.
 bool IsUnknown(const AgentMessage& message) {
   return std::holds_alternative<UnknownKind>(message.body);
 }
