@@ -196,6 +196,7 @@ class InstallTest(unittest.TestCase):
         self.assertEqual("", self.configure().stderr)
         self.run_command("cmake", "--build", self.path("build"))
         self.write("project/own/absl/base/config.h", "#define ABSL_LTS_RELEASE_VERSION 20300401\n")
+        self.write("project/main.cc", '#include "base/abseil_release.h"  // compiled anew\n')
         result = subprocess.run(["cmake", "--build", self.path("build")], capture_output=True, text=True, check=False)
         self.assertIn("another Abseil than the one that ddprun was built with", result.stdout)
 
