@@ -22,6 +22,7 @@ _ROOMS = {
     "launcher/stores/": ["unit/launcher/stores", "server", "launches"],
     "launcher/stores/core/": ["server"],
     "launcher/advice/": ["unit/launcher/advice"],
+    "tools/": ["e2e", "launches"],
     "tools/chaos/core/": ["unit/tools/chaos"],
     "tools/doctor/core/": ["unit/tools/doctor"],
     "tools/preflight/core/": ["unit/tools/preflight"],
