@@ -35,8 +35,8 @@ def adapt(loader, sampler, seed):
 
 
 class Ends:
-    """Whether a batch is the loader's last one, by which Accelerate ends an accumulation of gradients. The loader has an attribute
-    for it, which is of its newest batch, also where an older one comes again."""
+    """Whether a batch is the loader's last one, by which Accelerate ends an accumulation of gradients. Accelerate reads the
+    loader's end_of_dataloader, which describes the newest batch even when the Session repeats an older one."""
 
     def __init__(self, loader):
         self._loader = loader if hasattr(loader, "end_of_dataloader") else None

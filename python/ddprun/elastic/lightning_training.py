@@ -32,7 +32,7 @@ from ddprun.elastic.store import JobOver
 from ddprun.elastic.transfer import broadcast, copied
 
 UPDATED = 2  # a purpose of random numbers: all that follows an update
-_ENTRY = -2  # "updates" in the journal while a newcomer comes to the place of the others
+_ENTRY = -2  # the journal's number of updates until a newcomer has reached its peers' batch
 _GIFT_BYTES = 1 << 20
 _BLOB_BYTES = 1024  # what a rank sends to the others before an update, at first
 

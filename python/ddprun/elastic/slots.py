@@ -26,7 +26,7 @@ _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
 Head = namedtuple("Head", "number step rank world text_bytes")
-Head.__doc__ = """A whole checkpoint: its number, the step, whose it is, and the length of its text."""
+Head.__doc__ = """A whole checkpoint: its number, the step, the rank and the number of ranks that wrote it, and its text's length in bytes."""
 
 
 def is_whole(begun, done):
