@@ -15,8 +15,9 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr size_t kFactTextMax = 480;
-// How long the end of a hung worker may be delayed to read its stack.
-constexpr absl::Duration kNativeStackLimit = absl::Seconds(4);
+// How long the end of a hung worker may be delayed to read its stack. gdb needs a second for
+// LibTorch on an idle machine; a job that hangs often shares its processors.
+constexpr absl::Duration kNativeStackLimit = absl::Seconds(20);
 // A witness reports four times a second. One that is older than this can't get the interpreter's
 // lock.
 constexpr absl::Duration kWitnessFresh = absl::Milliseconds(1500);

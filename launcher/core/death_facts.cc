@@ -147,10 +147,10 @@ std::string MemoryFact(const WorkerEnd& end, const MemoryWitness& witness) {
                         witness.cgroup, " for lack of memory in this generation", usage);
   }
   if (witness.host_kills.value_or(0) > 0) {
-    return absl::StrCat(rendezvous::kOutOfMemoryFact, *witness.host_kills,
-                        *witness.host_kills == 1 ? " process" : " processes",
-                        " of this machine for lack of memory in this generation (`dmesg` says "
-                        "which)");
+    // No proof, because another job's process may be the one: the restart policy ignores this.
+    return absl::StrCat("memory: perhaps the out-of-memory killer, which killed ",
+                        *witness.host_kills, *witness.host_kills == 1 ? " process" : " processes",
+                        " of this machine in this generation (`dmesg` says which)");
   }
   if (!witness.cgroup_kills.has_value() && !witness.host_kills.has_value()) return "";
   return absl::StrCat(

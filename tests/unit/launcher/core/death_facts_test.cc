@@ -11,6 +11,7 @@ namespace {
 using ::testing::ElementsAre;
 using ::testing::HasSubstr;
 using ::testing::IsEmpty;
+using ::testing::Not;
 using ::testing::StartsWith;
 
 const WorkerEnd kSegfault{{.rank = 3, .pid = 42, .signal = SIGSEGV, .core_dumped = true}};
@@ -93,7 +94,9 @@ TEST(MemoryFactTest, SaysWhetherTheKillerWasAtWork) {
             "memory: the kernel killed 1 process of the cgroup /job for lack of memory in this "
             "generation; the cgroup had at most 2.0 MiB of 2.0 MiB");
   EXPECT_THAT(MemoryFact(killed, {.cgroup_kills = 0, .host_kills = 2}),
-              StartsWith("memory: the kernel killed 2 processes of this machine"));
+              StartsWith("memory: perhaps the out-of-memory killer, which killed 2 processes"));
+  EXPECT_THAT(MemoryFact(killed, {.host_kills = 1}), Not(StartsWith(rendezvous::kOutOfMemoryFact)))
+      << "another job's process may be the one that was killed";
   EXPECT_THAT(MemoryFact(killed, {.cgroup_kills = 0, .peak_bytes = 512}),
               AllOf(StartsWith("memory: not the out-of-memory killer"), HasSubstr("512 bytes")));
 }
