@@ -9,8 +9,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "base/instant.h"
+#include "rendezvous/core/agent_message.h"
+#include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/job/state_machine.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/service_message.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -8,7 +8,7 @@
 
 #include "absl/status/statusor.h"
 #include "launcher/core/failure_report.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/worker_failure.h"
 
 namespace ddprun::launcher {
 

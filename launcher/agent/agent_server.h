@@ -15,7 +15,8 @@
 #include "base/event_loop.h"
 #include "base/tls_files.h"
 #include "ddprun/agent/v1/agent.pb.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/service_message.h"
 #include "rendezvous/server/core/doorkeeper.h"
 
 namespace ddprun::launcher {

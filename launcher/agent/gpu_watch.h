@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "base/instant.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/node_use.h"
 
 namespace ddprun::launcher {
 

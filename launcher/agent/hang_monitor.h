@@ -24,7 +24,9 @@
 #include "launcher/os/process_probe.h"
 #include "launcher/os/progress_pages.h"
 #include "launcher/os/wait_probe.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/agent_message.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/service_message.h"
 
 namespace ddprun::launcher {
 

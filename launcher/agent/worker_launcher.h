@@ -20,7 +20,7 @@
 #include "launcher/output/file_appender.h"
 #include "launcher/output/line_tail.h"
 #include "launcher/output/log_pump.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/service_message.h"
 
 namespace ddprun::launcher {
 

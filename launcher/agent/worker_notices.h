@@ -14,7 +14,7 @@
 #include "launcher/core/launch_plan.h"
 #include "launcher/stores/core/store_roll.h"
 #include "launcher/stores/tcp_store_server.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/service_message.h"
 
 namespace ddprun::launcher {
 

@@ -11,7 +11,7 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/text.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/worker_failure.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -6,7 +6,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/text.h"
+#include "launcher/core/launch_plan.h"
 #include "launcher/core/line_collapser.h"
+#include "rendezvous/core/service_message.h"
 
 namespace ddprun::launcher {
 

@@ -7,10 +7,13 @@
 #include <string>
 #include <vector>
 
-#include "launcher/core/launch_plan.h"
-#include "rendezvous/core/message.h"
+namespace ddprun::rendezvous {
+struct Assignment;
+}
 
 namespace ddprun::launcher {
+
+struct LaunchPlan;
 
 // The value of an environment variable of this process, or nullopt when it is not set.
 using EnvironmentLookup = std::function<std::optional<std::string>(const std::string& name)>;

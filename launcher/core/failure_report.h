@@ -6,7 +6,8 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/verdict.h"
+#include "rendezvous/core/worker_failure.h"
 
 namespace ddprun::launcher {
 

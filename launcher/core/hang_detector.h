@@ -14,8 +14,8 @@
 #include "launcher/core/step_times.h"
 #include "launcher/core/witness.h"
 #include "launcher/core/worker_vital.h"
-#include "rendezvous/core/message.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/agent_message.h"
+#include "rendezvous/core/worker_progress.h"
 
 namespace ddprun::launcher {
 

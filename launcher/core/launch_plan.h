@@ -15,7 +15,7 @@
 #include "launcher/core/cpu_binding.h"
 #include "launcher/core/hang_settings.h"
 #include "launcher/core/signal_policy.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/job_spec.h"
 #include "rendezvous/etcd/core/etcd_settings.h"
 
 namespace ddprun::launcher {

@@ -7,7 +7,7 @@
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/worker_progress.h"
 
 namespace ddprun::launcher {
 

@@ -2,7 +2,7 @@
 #define DDPRUN_LAUNCHER_CORE_WORKER_END_H_
 
 #include "base/instant.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/worker_failure.h"
 
 namespace ddprun::launcher {
 

@@ -11,7 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "launcher/machine/nvml_library.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/node_use.h"
 
 namespace ddprun::launcher {
 

@@ -12,7 +12,7 @@
 #include "launcher/options/errors.h"
 #include "launcher/options/etcd_options.h"
 #include "launcher/options/values.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/job_spec.h"
 
 namespace ddprun::launcher {
 namespace {

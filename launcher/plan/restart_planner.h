@@ -3,7 +3,7 @@
 
 #include "absl/status/status.h"
 #include "launcher/plan/launch_arguments.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/job_spec.h"
 
 namespace ddprun::launcher {
 

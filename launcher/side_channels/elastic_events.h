@@ -10,7 +10,7 @@
 #include "base/instant.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/core/supervisor/worker_group.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/service_message.h"
 
 namespace ddprun::launcher {
 

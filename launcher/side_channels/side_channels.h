@@ -20,7 +20,7 @@
 #include "launcher/side_channels/finish_barrier.h"
 #include "launcher/side_channels/health_server.h"
 #include "launcher/side_channels/watchdog.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/service_message.h"
 
 namespace ddprun::launcher {
 

@@ -13,7 +13,7 @@
 #include "launcher/machine/host_probe.h"
 #include "launcher/stores/store_probe.h"
 #include "launcher/stores/tcp_store_server.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/service_message.h"
 
 namespace ddprun::launcher {
 

@@ -12,7 +12,8 @@
 #include "absl/status/statusor.h"
 #include "base/loop_inbox.h"
 #include "base/training_report.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/agent_message.h"
+#include "rendezvous/core/service_message.h"
 
 namespace ddprun::rendezvous {
 

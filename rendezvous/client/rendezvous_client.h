@@ -12,7 +12,9 @@
 #include "base/training_report.h"
 #include "rendezvous/client/reconnect_pauses.h"
 #include "rendezvous/client/service_locator.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/agent_message.h"
+#include "rendezvous/core/job_spec.h"
+#include "rendezvous/core/service_message.h"
 #include "rendezvous/wire/grpc_settings.h"
 
 namespace grpc {

@@ -4,8 +4,10 @@
 #include <string>
 
 #include "absl/status/status.h"
-#include "rendezvous/core/message.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/agent_message.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/job_spec.h"
+#include "rendezvous/core/node_info.h"
 
 // The checks of a Join that don't involve other nodes; pure. Every status says what to do (R6, R9).
 namespace ddprun::rendezvous {

@@ -6,7 +6,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/job_spec.h"
+#include "rendezvous/core/verdict.h"
+#include "rendezvous/core/worker_failure.h"
 
 // Texts for people, in one place so that all messages use the same words. Pure.
 namespace ddprun::rendezvous {

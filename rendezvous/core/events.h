@@ -9,8 +9,10 @@
 
 #include "absl/status/status.h"
 #include "base/strong.h"
-#include "rendezvous/core/message.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/agent_message.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/service_message.h"
+#include "rendezvous/core/verdict.h"
 
 // The events that a job handles, and the effects that its shell carries out.
 namespace ddprun::rendezvous {

@@ -8,10 +8,13 @@
 
 #include "absl/status/status.h"
 #include "absl/time/time.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/job_spec.h"
+#include "rendezvous/core/node_info.h"
+#include "rendezvous/core/node_use.h"
 #include "rendezvous/core/restart_history.h"
 #include "rendezvous/core/time_spent.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/verdict.h"
 
 // The part of a job that outlives its service (R10): every decision. Reports of the live
 // generation's nodes since then aren't in it; their agents keep those until they are settled, and

@@ -9,8 +9,11 @@
 
 #include "absl/time/time.h"
 #include "base/instant.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/job_spec.h"
+#include "rendezvous/core/node_info.h"
+#include "rendezvous/core/node_use.h"
 #include "rendezvous/core/time_spent.h"
-#include "rendezvous/core/types.h"
 
 // What status calls show of a job.
 namespace ddprun::rendezvous {

@@ -25,7 +25,7 @@
 #include "base/text.h"
 #include "rendezvous/journal/record_proto.h"
 
-// The records of a service's jobs in one file of SQLite (R10, docs/decisions/0047).
+// The records of a service's jobs in one file of SQLite (R10).
 //
 // A service reports a decision only when Put() has returned OK. What Put() promises, and by what:
 //
@@ -36,6 +36,12 @@
 //   it outlives a killed process         the kernel has what was written: synchronous = OFF
 //   it outlives a crash of the machine   `synced`: synchronous = FULL
 //   only one service writes              the lock, and the holder's file as a fence
+//
+// Why SQLite: in a file of ours, lock, checksum and syncing the directory would be our code, and
+// people would have no tool for it. LMDB ends the process with SIGBUS on a truncated file.
+//
+// The first failed write is final: the job goes on without a journal, and the old record is deleted
+// before agents hear anything new.
 //
 // The lock is fcntl(2)'s, which SQLite holds from Lock() to the end (locking_mode EXCLUSIVE). The
 // kernel releases it when the process dies, and children of a fork(2) don't have it. But network

@@ -14,8 +14,9 @@
 #include "base/event_loop.h"
 #include "base/loop_inbox.h"
 #include "base/training_report.h"
+#include "rendezvous/core/agent_message.h"
 #include "rendezvous/core/events.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/service_message.h"
 #include "rendezvous/server/call_registry.h"
 
 namespace ddprun::rendezvous {

@@ -8,7 +8,7 @@
 #include <deque>
 #include <memory>
 
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/service_message.h"
 
 namespace ddprun::rendezvous {
 

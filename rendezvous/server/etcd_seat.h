@@ -11,6 +11,7 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/event_loop.h"
+#include "rendezvous/core/agent_message.h"
 #include "rendezvous/etcd/core/etcd_settings.h"
 #include "rendezvous/etcd/etcd_client.h"
 #include "rendezvous/etcd/etcd_journal.h"

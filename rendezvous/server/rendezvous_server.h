@@ -15,7 +15,7 @@
 #include "base/event_loop.h"
 #include "base/fd.h"
 #include "base/tls_files.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/identifiers.h"
 #include "rendezvous/journal/journal.h"
 #include "rendezvous/server/core/call_budget.h"
 #include "rendezvous/server/core/doorkeeper.h"

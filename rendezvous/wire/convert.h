@@ -6,7 +6,8 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "ddprun/rendezvous/v1/rendezvous.pb.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/agent_message.h"
+#include "rendezvous/core/service_message.h"
 #include "rendezvous/core/views.h"
 
 namespace ddprun::rendezvous {

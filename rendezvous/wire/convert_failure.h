@@ -6,7 +6,7 @@
 
 #include "absl/strings/string_view.h"
 #include "ddprun/rendezvous/v1/rendezvous.pb.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/worker_failure.h"
 #include "rendezvous/wire/field_checker.h"
 
 namespace ddprun::rendezvous {

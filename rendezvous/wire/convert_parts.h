@@ -7,9 +7,11 @@
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "ddprun/rendezvous/v1/rendezvous.pb.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/job_spec.h"
+#include "rendezvous/core/node_info.h"
+#include "rendezvous/core/node_use.h"
 #include "rendezvous/core/time_spent.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/verdict.h"
 #include "rendezvous/wire/field_checker.h"
 
 // Parts of messages that the journal keeps, too. Params: field: the part's path, for errors.

@@ -9,8 +9,11 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
+#include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/job/state_machine.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/job_spec.h"
+#include "rendezvous/core/service_message.h"
+#include "rendezvous/core/verdict.h"
 #include "tests/sim/sim_node.h"
 
 // Invariants of a cluster under any faults; each check returns what is wrong, "" = nothing.

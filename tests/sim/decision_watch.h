@@ -7,7 +7,9 @@
 #include <string>
 #include <utility>
 
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/service_message.h"
+#include "rendezvous/core/verdict.h"
 
 namespace ddprun::sim {
 

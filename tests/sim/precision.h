@@ -10,8 +10,10 @@
 #include <utility>
 #include <vector>
 
+#include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/job/state_machine.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/job_spec.h"
+#include "rendezvous/core/service_message.h"
 #include "rendezvous/core/timing.h"
 
 // Checks that a service does neither too much nor too late: a node that answers isn't lost, a

@@ -10,8 +10,9 @@
 
 #include "absl/status/status.h"
 #include "base/rng.h"
+#include "rendezvous/core/agent_message.h"
 #include "rendezvous/core/job/state_machine.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/service_message.h"
 #include "tests/sim/event_queue.h"
 
 namespace ddprun::sim {

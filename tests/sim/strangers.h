@@ -5,8 +5,8 @@
 #include <optional>
 
 #include "absl/status/status.h"
+#include "rendezvous/core/agent_message.h"
 #include "rendezvous/core/job/state_machine.h"
-#include "rendezvous/core/message.h"
 
 // First messages of streams that a service must refuse (R1, R2, R6, R9).
 namespace ddprun::sim {

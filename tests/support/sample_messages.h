@@ -4,7 +4,9 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/agent_message.h"
+#include "rendezvous/core/service_message.h"
+#include "rendezvous/core/worker_failure.h"
 
 namespace ddprun::rendezvous {
 

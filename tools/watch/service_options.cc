@@ -3,6 +3,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "launcher/core/signal_policy.h"
 #include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/query_options.h"

@@ -7,7 +7,7 @@
 #include "base/instant.h"
 #include "launcher/core/agent_settings.h"
 #include "launcher/core/supervisor/supervisor_events.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/verdict.h"
 
 namespace ddprun::launcher {
 

@@ -7,7 +7,7 @@
 #include "base/instant.h"
 #include "launcher/core/agent_settings.h"
 #include "launcher/core/supervisor/supervisor_events.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/service_message.h"
 
 namespace ddprun::launcher {
 

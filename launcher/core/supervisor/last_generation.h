@@ -5,7 +5,7 @@
 #include <optional>
 
 #include "launcher/core/supervisor/supervisor_events.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/identifiers.h"
 
 namespace ddprun::launcher {
 

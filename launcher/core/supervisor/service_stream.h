@@ -9,8 +9,11 @@
 #include "base/instant.h"
 #include "launcher/core/supervisor/supervisor_events.h"
 #include "launcher/core/supervisor/unconfirmed_events.h"
-#include "rendezvous/core/message.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/agent_message.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/job_spec.h"
+#include "rendezvous/core/node_info.h"
+#include "rendezvous/core/service_message.h"
 
 namespace ddprun::launcher {
 

@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "launcher/core/agent_settings.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/job_spec.h"
 
 namespace ddprun::launcher {
 

@@ -21,8 +21,11 @@
 #include "launcher/core/supervisor/supervisor_events.h"
 #include "launcher/core/supervisor/supervisor_text.h"
 #include "launcher/core/supervisor/worker_group.h"
-#include "rendezvous/core/message.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/agent_message.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/job_spec.h"
+#include "rendezvous/core/service_message.h"
+#include "rendezvous/core/verdict.h"
 
 namespace ddprun::launcher {
 

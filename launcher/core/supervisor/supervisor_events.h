@@ -11,8 +11,12 @@
 #include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "launcher/core/supervisor/worker_group.h"
-#include "rendezvous/core/message.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/agent_message.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/service_message.h"
+#include "rendezvous/core/verdict.h"
+#include "rendezvous/core/worker_failure.h"
+#include "rendezvous/core/worker_progress.h"
 
 // The events and effects of a Supervisor.
 namespace ddprun::launcher {

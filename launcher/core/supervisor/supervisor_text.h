@@ -7,7 +7,8 @@
 #include <vector>
 
 #include "launcher/core/supervisor/supervisor_events.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/service_message.h"
+#include "rendezvous/core/verdict.h"
 
 // The longer texts of a Supervisor, for the user and the timeline. Pure.
 namespace ddprun::launcher {

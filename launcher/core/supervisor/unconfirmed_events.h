@@ -5,7 +5,7 @@
 #include <deque>
 #include <string>
 
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/agent_message.h"
 
 namespace ddprun::launcher {
 

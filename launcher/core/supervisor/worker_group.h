@@ -8,7 +8,8 @@
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "launcher/core/worker_end.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/worker_failure.h"
 
 namespace ddprun::launcher {
 

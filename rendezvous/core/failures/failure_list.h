@@ -6,7 +6,8 @@
 
 #include "base/instant.h"
 #include "rendezvous/core/failures/first_cause.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/worker_failure.h"
 
 namespace ddprun::rendezvous {
 

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "base/instant.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/worker_failure.h"
 
 namespace ddprun::rendezvous {
 

@@ -8,6 +8,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "rendezvous/core/hang_evidence.h"
+#include "rendezvous/core/worker_failure.h"
 
 namespace ddprun::rendezvous {
 namespace {

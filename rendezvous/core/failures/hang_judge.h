@@ -6,7 +6,7 @@
 #include <string>
 #include <vector>
 
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/worker_progress.h"
 
 namespace ddprun::rendezvous {
 

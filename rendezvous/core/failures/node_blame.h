@@ -11,8 +11,9 @@
 
 #include "base/instant.h"
 #include "rendezvous/core/failures/first_cause.h"
+#include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/job_record.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/job_spec.h"
 
 namespace ddprun::rendezvous {
 

@@ -6,9 +6,11 @@
 #include <string>
 
 #include "absl/time/time.h"
+#include "rendezvous/core/job_spec.h"
 #include "rendezvous/core/policy_rule.h"
 #include "rendezvous/core/restart_history.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/verdict.h"
+#include "rendezvous/core/worker_failure.h"
 
 // What the end of a generation costs, and whether and when the next one follows: pure functions of
 // the job's rules, the history of its generations, and how this one ended (R7).

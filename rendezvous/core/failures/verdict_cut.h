@@ -3,7 +3,7 @@
 
 #include <cstddef>
 
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/verdict.h"
 
 // Cuts a verdict for many nodes (R8): its size is that of its texts times the nodes. Pure.
 namespace ddprun::rendezvous {

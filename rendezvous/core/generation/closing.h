@@ -9,8 +9,9 @@
 #include "rendezvous/core/failures/first_cause.h"
 #include "rendezvous/core/failures/restart_policy.h"
 #include "rendezvous/core/generation/round.h"
+#include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/job_record.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/job_spec.h"
 
 namespace ddprun::rendezvous {
 

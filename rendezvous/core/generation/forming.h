@@ -7,8 +7,9 @@
 #include "base/instant.h"
 #include "rendezvous/core/generation/membership_policy.h"
 #include "rendezvous/core/generation/round.h"
+#include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/job_record.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/job_spec.h"
 
 namespace ddprun::rendezvous {
 

@@ -9,9 +9,10 @@
 #include <vector>
 
 #include "base/instant.h"
+#include "rendezvous/core/agent_message.h"
 #include "rendezvous/core/failures/hang_judge.h"
 #include "rendezvous/core/generation/round.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/service_message.h"
 
 namespace ddprun::rendezvous {
 

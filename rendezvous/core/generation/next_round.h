@@ -8,8 +8,9 @@
 #include "base/instant.h"
 #include "rendezvous/core/failures/node_blame.h"
 #include "rendezvous/core/generation/round.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/job_spec.h"
 #include "rendezvous/core/members/roster.h"
-#include "rendezvous/core/types.h"
 
 namespace ddprun::rendezvous {
 

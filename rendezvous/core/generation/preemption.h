@@ -7,8 +7,11 @@
 #include <string>
 
 #include "base/instant.h"
+#include "rendezvous/core/agent_message.h"
 #include "rendezvous/core/generation/stop_step.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/job_spec.h"
+#include "rendezvous/core/service_message.h"
 
 namespace ddprun::rendezvous {
 

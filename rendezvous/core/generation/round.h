@@ -12,8 +12,9 @@
 #include "rendezvous/core/failures/failure_list.h"
 #include "rendezvous/core/failures/first_cause.h"
 #include "rendezvous/core/generation/rank_assigner.h"
-#include "rendezvous/core/message.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/service_message.h"
+#include "rendezvous/core/worker_failure.h"
 
 namespace ddprun::rendezvous {
 

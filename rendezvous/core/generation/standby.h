@@ -7,8 +7,9 @@
 #include <vector>
 
 #include "absl/time/time.h"
-#include "rendezvous/core/message.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/job_spec.h"
+#include "rendezvous/core/service_message.h"
 
 namespace ddprun::rendezvous {
 

@@ -9,7 +9,7 @@
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/core/describe.h"
 
-// One step at which all ranks of a generation stop (R14, docs/decisions/0018).
+// One step at which all ranks of a generation stop (R14).
 //
 // Goal: choose a step S that no rank has passed, while all ranks go on training. "The highest step
 // plus one" alone fails: a fast rank passes it while the proposal is under way, and what the ranks
@@ -26,6 +26,9 @@
 //   2      18, past it; 17                 18        2        propose S = 20
 //   3      19; 20, past it                 20        4        propose S = 24
 //   4      22; 22, all below                                  commit 24
+//
+// Why not a margin of time: it delays jobs with slow steps, and fast ones need a second round anyway.
+// A collective of ours would cost every step; membarrier(2) is blocked in containers.
 //
 // The first margin is 1 and the steps that kAgreeingTime holds: with steps of 1 ms it is 51, and S
 // is mostly agreed on in one round. With an unknown step time it is 1, and doubling finds the rest.

@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "base/instant.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/worker_progress.h"
 
 namespace ddprun::rendezvous {
 

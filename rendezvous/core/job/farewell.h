@@ -9,8 +9,10 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/status/status.h"
 #include "base/instant.h"
+#include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/members/node_table.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/service_message.h"
+#include "rendezvous/core/verdict.h"
 
 namespace ddprun::rendezvous {
 

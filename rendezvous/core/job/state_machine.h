@@ -10,9 +10,8 @@
 #include "absl/status/status.h"
 #include "base/instant.h"
 #include "rendezvous/core/events.h"
+#include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/job_record.h"
-#include "rendezvous/core/message.h"
-#include "rendezvous/core/types.h"
 #include "rendezvous/core/views.h"
 
 namespace ddprun::rendezvous {

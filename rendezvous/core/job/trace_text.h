@@ -4,8 +4,9 @@
 #include <functional>
 #include <string>
 
+#include "rendezvous/core/agent_message.h"
 #include "rendezvous/core/events.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/service_message.h"
 #include "rendezvous/core/views.h"
 
 // Events and effects as one line of text each, for datadriven tests and for reading what a

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/views.h"
 
 namespace ddprun::rendezvous {

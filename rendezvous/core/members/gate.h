@@ -6,11 +6,12 @@
 
 #include "absl/status/status.h"
 #include "base/instant.h"
+#include "rendezvous/core/agent_message.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/job_spec.h"
 #include "rendezvous/core/members/drain_list.h"
 #include "rendezvous/core/members/roster.h"
-#include "rendezvous/core/message.h"
 #include "rendezvous/core/timing.h"
-#include "rendezvous/core/types.h"
 
 namespace ddprun::rendezvous {
 

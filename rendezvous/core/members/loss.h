@@ -4,8 +4,8 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "rendezvous/core/job_spec.h"
 #include "rendezvous/core/members/node.h"
-#include "rendezvous/core/types.h"
 
 namespace ddprun::rendezvous {
 

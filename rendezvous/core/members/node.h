@@ -10,11 +10,14 @@
 
 #include "absl/time/time.h"
 #include "base/instant.h"
+#include "rendezvous/core/agent_message.h"
 #include "rendezvous/core/events.h"
+#include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/job_record.h"
-#include "rendezvous/core/message.h"
+#include "rendezvous/core/node_info.h"
+#include "rendezvous/core/node_use.h"
+#include "rendezvous/core/service_message.h"
 #include "rendezvous/core/timing.h"
-#include "rendezvous/core/types.h"
 
 namespace ddprun::rendezvous {
 

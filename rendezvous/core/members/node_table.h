@@ -11,8 +11,9 @@
 #include "absl/container/flat_hash_map.h"
 #include "absl/status/status.h"
 #include "rendezvous/core/events.h"
+#include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/members/node.h"
-#include "rendezvous/core/types.h"
+#include "rendezvous/core/node_info.h"
 
 namespace ddprun::rendezvous {
 

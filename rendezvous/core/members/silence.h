@@ -6,8 +6,8 @@
 
 #include "absl/time/time.h"
 #include "base/instant.h"
+#include "rendezvous/core/job_spec.h"
 #include "rendezvous/core/members/node_table.h"
-#include "rendezvous/core/types.h"
 
 // How long a job waits for a member of a running generation that was silent for its lease: silence
 // is a suspicion, not a proof (R4). Pure functions.

@@ -4,7 +4,7 @@
 
 #include "base/check.h"
 
-// Which unauthenticated connections are kept (R9, docs/decisions/0046).
+// Which unauthenticated connections are kept (R9).
 //
 // Goal: nobody can keep an agent out by opening connections, and no flood ends the connection of an
 // agent that is about to join. The simple rules fail:

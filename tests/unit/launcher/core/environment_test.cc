@@ -1,5 +1,8 @@
 // The worker's environment, as torchrun makes it: checks 18, 39-43, 47, 75 of tests/contract.
 #include "launcher/core/environment.h"
+#include "launcher/core/launch_plan.h"
+#include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/service_message.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
