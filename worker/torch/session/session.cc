@@ -156,10 +156,10 @@ absl::StatusOr<bool> Session::Implementation::BeginStep() {
     return false;
   }
   if (!stops) context->Mark(ProgressPhase::kTrain, progress.step);
-  // Without replicas a killed worker's share comes back from a checkpoint, so one must exist.
+  // Without replicas a killed worker's share comes back from a checkpoint, so one must be complete.
   const bool has_shares = zero != nullptr && context->CanRejoin() && !KeepsReplicas();
   const bool has_none = std::exchange(began_elsewhere, false) || progress.step == 0;
-  if (has_shares && has_none) DDPRUN_RETURN_IF_ERROR(Save());
+  if (has_shares && has_none) DDPRUN_RETURN_IF_ERROR(SaveAndWait());
   step_began = MonotonicNow();
   step_metrics = {};
   SeedGenerators();
