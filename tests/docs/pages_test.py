@@ -290,6 +290,11 @@ class Tutorials(PageTestCase):
     def test_failures(self):
         self.follow("failures", 1)
 
+    @unittest.skipUnless(torch_is_there(), f"no PyTorch at {TORCH_PYTHON}: scripts/setup installs it")
+    def test_elastic(self):
+        self.bed.environment.update(PYTHONPATH=os.path.join(ROOT, "python"), PYTHON_EXEC=TORCH_PYTHON)
+        self.follow("elastic", 2)
+
 
 class Counted(unittest.TestCase):
     """How much of what the pages show is run."""
