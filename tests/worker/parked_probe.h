@@ -13,7 +13,7 @@ inline constexpr char kProbeArguments[] = "DDPRUN_PROBE_ARGUMENTS";
 inline constexpr char kBetweenArguments = '\x1f';
 
 // Starts a probe as a fork of one that has loaded LibTorch already and waits before its main(), as
-// a node with --warm on starts its workers (decision 83); that one is started when a program is
+// a node with --warm on starts its workers; that one is started when a program is
 // first asked for, and ends with this process. Loading costs 0.3 s of a processor, a fork 3 ms.
 //
 // `command`: the probe, which must hand main()'s arguments through ProbeArguments()

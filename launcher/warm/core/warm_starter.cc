@@ -11,6 +11,27 @@
 #include "absl/strings/strip.h"
 #include "base/text.h"
 
+// Workers as forks of one interpreter per node, which has imported what they import.
+//
+// Goal: after a kill nearly all of the time until the next step is Python's import of torch, on
+// each rank. The interpreter imports what the first workers have imported (their diary, diary.py),
+// and stops within its own startup (sitecustomize, with the workers' command line). A worker is a
+// fork that returns from there, so Python itself runs the script. The keeper becomes its parent.
+//
+// Invariant: no start waits for this. Where the interpreter isn't ready, or doesn't answer, the
+// worker is started by exec(2). Only installed packages are imported ahead; a module that reads a
+// variable which differs between ranks, or that a fork can't carry, is found by a trial (trial.py).
+// The memory is given up when the kernel reports pressure (memory.h).
+//
+//   generation 1   workers by exec(2); their imports, with times, are learned     kUnlearned
+//   meanwhile      the interpreter imports them, one step at a time, as a trial   kLoading
+//   "ready"        one worker is forked ahead and waits                           kReady
+//   a kill         the waiting fork is taken, the next one forked
+//
+// Why not one waiting process per worker: each imports for 2 s, so a second failure finds none
+// ready. A runner of scripts would imitate __main__, tracebacks and exit codes. CLONE_PARENT skips
+// the fork handlers that OpenBLAS needs. CRIU needs privileges, and no GPU in use.
+
 namespace ddprun::launcher {
 namespace {
 
