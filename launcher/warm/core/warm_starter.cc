@@ -18,10 +18,11 @@
 // and stops within its own startup (sitecustomize, with the workers' command line). A worker is a
 // fork that returns from there, so Python itself runs the script. The keeper becomes its parent.
 //
-// Invariant: no start waits for this. Where the interpreter isn't ready, or doesn't answer, the
-// worker is started by exec(2). Only installed packages are imported ahead; a module that reads a
-// variable which differs between ranks, or that a fork can't carry, is found by a trial (trial.py).
-// The memory is given up when the kernel reports pressure (memory.h).
+// Invariant: a start waits for nothing but the fork of an interpreter that is ready, which takes
+// milliseconds. Where it isn't ready, or doesn't answer in time, exec(2) starts the worker. Only
+// installed packages are imported ahead; a module that reads a variable which differs between
+// ranks, or that a fork can't carry, is found by a trial (trial.py). The memory is given up when
+// the kernel reports pressure (memory.h).
 //
 //   generation 1   workers by exec(2); their imports, with times, are learned     kUnlearned
 //   meanwhile      the interpreter imports them, one step at a time, as a trial   kLoading
