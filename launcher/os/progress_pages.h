@@ -16,7 +16,6 @@
 #include "base/progress_page.h"
 #include "base/training_report.h"
 #include "launcher/core/witness.h"
-#include "rendezvous/core/service_message.h"
 
 namespace ddprun::launcher {
 

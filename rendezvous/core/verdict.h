@@ -19,7 +19,7 @@ enum class Outcome {
   kPreempted,      // its machines were taken away: start it again
 };
 
-// The end of a job, as all its agents are told it.
+// The end of a job, as the service reports it to all agents.
 struct Verdict {
   Outcome outcome = Outcome::kFailed;
   std::string reason;

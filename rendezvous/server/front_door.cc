@@ -31,10 +31,10 @@
 //
 // The byte is only peeked at, so gRPC and the store get every byte.
 //
-// Why doesn't gRPC accept? gRPC 1.51 stops for good when accept(2) once finds no descriptor (the test
-// TwinAListenerOfGrpcIsGoneForGood fails when that has changed), and it bounds neither connections
-// by address nor streams of a client that hasn't acknowledged its settings: a few hundred idle
-// connections kept every agent out. gRPC's resource quota would refuse members, too.
+// Why doesn't gRPC accept? gRPC 1.51 stops for good when accept(2) once finds no descriptor (the
+// test TwinAListenerOfGrpcIsGoneForGood fails when that has changed), and it bounds neither
+// connections by address nor streams of a client that hasn't acknowledged its settings: a few
+// hundred idle connections kept every agent out. gRPC's resource quota would refuse members, too.
 //
 // Why not give each connection to gRPC at once? gRPC makes a transport for it. On a busy machine a
 // crowd of idle connections, replaced as fast as they became a second old, then kept agents in the

@@ -28,8 +28,9 @@ _PURE_BASE = {"base/status_macros.h", "base/check.h", "base/strong.h", "base/ins
 _PURE_ABSL = ("absl/container/", "absl/strings/", "absl/status/", "absl/time/time.h", "absl/types/", "absl/functional/",
               "absl/algorithm/", "absl/base/", "absl/hash/")
 # What others' pure cores may see of the service's: plain types, and their texts.
-_SHARED_CORE = {"rendezvous/core/types.h", "rendezvous/core/message.h", "rendezvous/core/bounds.h",
-                "rendezvous/core/time_spent.h", "rendezvous/core/hang_evidence.h", "rendezvous/core/describe.h"}
+_SHARED_CORE = {f"rendezvous/core/{name}.h" for name in (
+    "agent_message", "bounds", "describe", "hang_evidence", "identifiers", "job_spec", "node_info", "node_use",
+    "service_message", "time_spent", "verdict", "worker_failure", "worker_progress")}
 
 # What the table calls the outside world, and how its headers are told.
 _OUTSIDE = {

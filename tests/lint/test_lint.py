@@ -88,11 +88,11 @@ class Layering(unittest.TestCase):
                          "ddprun/rendezvous/v1/rendezvous.pb.h", "absl/time/clock.h", "absl/synchronization/mutex.h"):
             self.assertTrue(self.refused("rendezvous/core/rank.cc", included), included)
             self.assertTrue(self.refused("launcher/core/plan.cc", included), included)
-        for included in ("map", "absl/strings/str_cat.h", "base/check.h", "rendezvous/core/types.h"):
+        for included in ("map", "absl/strings/str_cat.h", "base/check.h", "rendezvous/core/job_spec.h"):
             self.assertFalse(self.refused("rendezvous/core/rank.cc", included), included)
 
     def test_launcher_core_shares_only_plain_types(self):
-        self.assertFalse(self.refused("launcher/core/plan.cc", "rendezvous/core/types.h"))
+        self.assertFalse(self.refused("launcher/core/plan.cc", "rendezvous/core/job_spec.h"))
         self.assertTrue(self.refused("launcher/core/plan.cc", "rendezvous/core/job/state_machine.h"))
         self.assertTrue(self.refused("rendezvous/core/rank.cc", "launcher/core/launch_plan.h"))
 
@@ -106,7 +106,7 @@ class Layering(unittest.TestCase):
                                ("launcher/machine/gpu_usage.cc", "tools/doctor/core/machine_facts.h"),
                                ("launcher/options/query_options.cc", "launcher/plan/launch_planner.h"),
                                ("tools/watch/job_finder.cc", "launcher/agent/agent.h"),
-                               ("launcher/stores/core/tcp_store.cc", "rendezvous/core/types.h"),
+                               ("launcher/stores/core/tcp_store.cc", "rendezvous/core/job_spec.h"),
                                ("tools/chaos/chaos.cc", "ddprun/agent/v1/agent.pb.h")):
             self.assertTrue(self.refused(path, included), f"{path} {included}")
         for path, included in (("tools/doctor/core/findings.cc", "launcher/core/cpu_binding.h"),

@@ -27,8 +27,8 @@
 //   3      19; 20, past it                 20        4        propose S = 24
 //   4      22; 22, all below                                  commit 24
 //
-// Why not a margin of time: it delays jobs with slow steps, and fast ones need a second round anyway.
-// A collective of ours would cost every step; membarrier(2) is blocked in containers.
+// Why not a margin of time: it delays jobs with slow steps, and fast ones need a second round
+// anyway. A collective of ours would cost every step; membarrier(2) is blocked in containers.
 //
 // The first margin is 1 and the steps that kAgreeingTime holds: with steps of 1 ms it is 51, and S
 // is mostly agreed on in one round. With an unknown step time it is 1, and doubling finds the rest.
