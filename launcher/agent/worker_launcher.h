@@ -27,9 +27,17 @@ namespace ddprun::launcher {
 // Starts the workers of a generation with their environment and their output streams, and collects
 // their error files and last lines of stderr when they end.
 //
-// To have those lines, stderr passes through us even if it is shown unchanged (decision 63): byte
-// by byte, through a terminal if ours is one. If stdout and stderr are the same file, stdout passes
-// through us, too, so that a worker's writes to them stay in order.
+// To have those lines, stderr passes through us even if it is shown unchanged: byte by byte, over a
+// raw pseudo-terminal of the same size if ours is a terminal, because programs decide by isatty(3)
+// on colors and progress bars; otherwise over a pipe. If stdout and stderr are the same file,
+// stdout passes through us, too, so that a worker's writes to them stay in order; else stdout is
+// inherited and costs nothing. The keeper holds a duplicate of each reading end, so a worker gets
+// no SIGPIPE when the agent dies, and what is left is shown.
+//
+// Why not inherit stderr, as torchrun does: the failure report would lack its last lines, the
+// advice that needs them, and the words that separate first causes from consequences (R12). One
+// pipe for both streams would keep their order, but not which words are stderr's. If the keeper
+// read, a slow disk could hold up the process that must kill.
 //
 // Files are where docs/LOGS.md says; with --log_dir /dev/null there are none.
 // Threads: the loop's.

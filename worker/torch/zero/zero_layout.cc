@@ -12,6 +12,12 @@
 // own 31 % of the state instead of 12.5 %. A bucket is therefore one flat tensor, and a share ends
 // in the middle of a parameter if that is where its length ends.
 //
+// A rank's share of a parameter, a *piece*, is a vector that an ordinary optimizer knows as its
+// parameter, so any elementwise torch::optim::Optimizer works; those that look across elements
+// (LAMB, Muon) don't fit. A vector per bucket couldn't leave out a parameter without a gradient. In
+// a saved state a piece is named by where it begins (`3.exp_avg@4096`), so whole states, shards of
+// any world size and states of plain optimizers are one format, which later releases must read.
+//
 // Every rank computes the layout from the same list, so the buckets and their order, in which the
 // collectives run, agree without a message.
 //
