@@ -31,7 +31,6 @@ AgentMessage MessageOf(uint32_t node) {
 AgentMessage JoinOf(uint32_t node, uint32_t nodes) {
   Join join;
   join.protocol_major = 1;
-  join.release = "bench";
   join.job.run_id = "bench";
   join.job.nodes_min = nodes;
   join.job.nodes_max = nodes;
@@ -42,6 +41,7 @@ AgentMessage JoinOf(uint32_t node, uint32_t nodes) {
   join.node.worker_count = 8;
   join.node.hosts_endpoint = node == 0;
   join.node.master_port = 30000;
+  join.node.release = "bench";
   AgentMessage message = MessageOf(node);
   message.body = std::move(join);
   return message;
