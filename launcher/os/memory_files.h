@@ -35,9 +35,10 @@ class MemoryFiles {
       const MemoryCheckpointPlan& plan,
       std::function<std::optional<Memory>()> memory = [] { return OwnMemory(); });
 
-  // Files of one local rank: the checkpoint that is whole, the one that is being written, and one
-  // more for ranks that may be a checkpoint apart.
-  static constexpr uint32_t kSlots = 3;
+  // Files of one local rank: for each rank whose checkpoints it keeps up to three, the one that is
+  // whole, the one that is being written, and one more for ranks that may be a checkpoint apart. It
+  // keeps its own, and copies of those of up to 15 ranks of another node.
+  static constexpr uint32_t kSlots = 48;
 
   // The file of a local rank with at least so many bytes; with 0 the one that there is.
   // Errors: INVALID_ARGUMENT: no such slot; RESOURCE_EXHAUSTED: beyond the plan's bound, or more

@@ -118,7 +118,7 @@ class Agent:
     def keep_memory(self, slot, size):
         """(path, size) of a file in the agent's memory, which outlives this worker; ("", 0) = there is none.
 
-        slot: which of the worker's files, 0 to 2. size: in bytes; a larger file than the one that there is begins empty; 0 = the
+        slot: which of the worker's files, 0 to 47. size: in bytes; a larger file than the one that there is begins empty; 0 = the
         one that there is.
         RpcError: RESOURCE_EXHAUSTED: --memory_checkpoints, or the memory that is available, doesn't allow it; the text says so.
         """

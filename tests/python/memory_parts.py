@@ -9,6 +9,7 @@ import os
 import random
 import signal
 import sys
+import threading
 import unittest
 import unittest.mock
 
@@ -16,8 +17,10 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
 import torch  # noqa: E402
+from ddprun.elastic import replicas  # noqa: E402
 from ddprun.elastic import slots as slots_module  # noqa: E402
 from ddprun.elastic.checkpoints import Checkpoints  # noqa: E402
+from ddprun.elastic.memory import MemoryCheckpoint  # noqa: E402
 from ddprun.elastic.session_memory import SessionMemory  # noqa: E402
 from ddprun.elastic.slots import Slots  # noqa: E402
 from ddprun.grpc_channel import RESOURCE_EXHAUSTED, RpcError  # noqa: E402
@@ -220,6 +223,203 @@ class Agreement(unittest.TestCase):
     def test_a_newer_one_of_the_scripts_own_counts(self):
         self.assertEqual((None, 0), self.agree([[1, 12], [40, [1, 0]]], [[1, 12], None]))
         self.assertEqual((0, 40), self.agree([[1, 0], [40, [1, 0]]], [[1, 0], None]))
+
+
+class Place:
+    def __init__(self, node, local=0, locals_=1):
+        self.node_address, self.group_rank, self.local_rank, self.local_world_size = "127.0.0.1", node, local, locals_
+
+
+class Worker:
+    """One rank, on a node of its own, with its checkpoints and copies."""
+
+    def __init__(self, rank, place=None, count=2):
+        self.rank, self.agent, self.count = rank, Agent(), count
+        self.agent.assignment = lambda *_: place or Place(rank)
+        self.restart()
+
+    def restart(self, rank=None):
+        """Another process, which finds what the agent has kept."""
+        self.rank = self.rank if rank is None else rank
+        self.shared = torch.full((100, 200), 1.5)
+        self.keeper = Checkpoints(self.agent, self.count, [], self.rank, 2)
+        self.keeper.replicas = replicas.Replicas(self.agent, self.keeper.slots, self.count)
+        self.keeper.shared = lambda: {self.shared.untyped_storage().data_ptr()}
+        return self
+
+    def save(self, step):
+        own = torch.full((300, 200), 10.0 * self.rank + step)
+        self.keeper.save(step, {"shared": self.shared, "own": own, "small": self.rank})
+        self.keeper.wait()
+
+    def note(self):
+        return self.keeper.replicas.note()
+
+    def bytes(self, first=3):
+        """Of its files from that slot on: those of copies."""
+        return sum(size for number, (_, size) in self.agent.files.items() if number >= first)
+
+
+class Copies(unittest.TestCase):
+    """Checkpoints on other nodes (replicas.py)."""
+
+    @classmethod
+    def workers(cls):
+        workers = [Worker(0), Worker(1)]
+        cls.meet(workers)
+        return workers
+
+    @staticmethod
+    def meet(workers):
+        notes = [worker.note() for worker in workers]
+        for worker in workers:
+            worker.keeper.replicas.begin(notes, worker.rank)
+
+    @staticmethod
+    def saved(workers, step):
+        for worker in workers:
+            worker.save(step)
+        for worker in workers:
+            worker.keeper.replicas.wait()
+
+    def fetched(self, holder, rank, step):
+        slot, head = Worker(rank).keeper.replicas.fetch(holder.note(), step, rank, 2)
+        tree = holder.keeper.load(step, {}, (slot, head))
+        self.assertEqual((step, rank, 2), head[1:4])
+        self.assertEqual({float(10 * rank + step)}, set(tree["own"].flatten().tolist()))
+        self.assertEqual(rank, tree["small"])
+        return set(tree["shared"].flatten().tolist())
+
+    def test_a_copy_is_without_what_ranks_share(self):
+        one, other = workers = self.workers()
+        self.saved(workers, 10)
+        self.assertLess(one.bytes(), 300 * 200 * 4 + 8192)
+        other.shared.fill_(99)  # what comes of it is of its checkpoint
+        self.assertEqual({1.5}, self.fetched(one.restart(), 1, 10))
+        self.assertEqual({1.5}, self.fetched(one, 0, 10), "its own")
+
+    def test_a_copy_is_whole_where_they_differ(self):
+        one, other = workers = self.workers()
+        other.shared.fill_(2.5)
+        self.saved(workers, 10)
+        self.assertGreater(one.bytes(), 400 * 200 * 4)
+        self.assertEqual({2.5}, self.fetched(one, 1, 10))
+        self.assertEqual({1.5}, self.fetched(other, 0, 10))
+
+    def test_what_is_fetched_is_kept(self):
+        """The lost node's next worker has it in its agent's memory at once, and gives the others their copies."""
+        one, _ = workers = self.workers()
+        self.saved(workers, 10)
+        workers = [one.restart(), Worker(1)]
+        notes = [worker.note() for worker in workers]
+        self.assertEqual((10, [0, 0]), replicas.choose(notes))
+        workers[1].keeper.replicas.fetch(notes[0], 10, 1, 2)
+        self.meet(workers)
+        for worker in workers:
+            worker.keeper.replicas.wait()
+        self.assertEqual([], [one for one in workers[1].note()["own"] if one[:3] != [10, 1, 2]])
+        self.assertEqual((10, [1, 1]), replicas.choose([Worker(0).note(), workers[1].note()]))
+
+    def test_without_room_it_is_fetched_all_the_same(self):
+        one, other = workers = self.workers()
+        self.saved(workers, 10)
+        self.assertEqual({1.5}, self.fetched(one, 1, 10))
+        small = Worker(1)
+        small.agent.most = 0
+        slot, head = small.keeper.replicas.fetch(one.note(), 10, 1, 2)
+        self.assertEqual([], small.keeper.whole())
+        self.assertEqual({20.0}, set(small.keeper.load(10, {}, (slot, head))["own"].flatten().tolist()))
+        other.keeper.replicas.wait()
+
+    def test_a_bound_is_said(self):
+        one, other = self.workers()
+        other.agent.most = 1000
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said), unittest.mock.patch.object(replicas, "_OWN_SECONDS", 0):
+            for step in (10, 20):
+                one.save(step)
+                one.keeper.replicas.wait()
+        self.assertRegex(said.getvalue(), r"^ddprun\.elastic: rank 0: no copies of checkpoints on another node: rank \S+: "
+                                          r"--memory_checkpoints allows 1000\n$")
+        self.assertEqual([10, 20], sorted(head.step for head in one.keeper.whole()))
+
+    def test_a_stranger_is_given_nothing(self):
+        one, _ = workers = self.workers()
+        self.saved(workers, 10)
+        with self.assertRaises(OSError):
+            Worker(1).keeper.replicas.fetch({**one.note(), "secret": "00" * 32}, 10, 1, 2)
+
+    def test_several_workers_send_to_one(self):
+        """The next node has fewer: each sender has slots of its own."""
+        senders = [Worker(rank, Place(0, rank, 2)) for rank in range(2)]
+        receiver = Worker(2, Place(1))
+        self.meet([*senders, receiver])
+        for step in (10, 20):
+            self.saved([*senders, receiver], step)
+        self.assertEqual([[10, 0], [10, 1], [20, 0], [20, 1]], sorted(one[:2] for one in receiver.note()["copies"]))
+
+
+class Waits(unittest.TestCase):
+    """Two slots suffice for copies, because no rank begins the step of a checkpoint before the last one's copy has arrived."""
+
+    def calls(self, every, steps):
+        memory = MemoryCheckpoint.__new__(MemoryCheckpoint)
+        memory.every, memory._least, memory._tree = every, 1, dict
+        memory._checkpoints = calls = unittest.mock.Mock(why_off="")
+        for step in range(1, steps + 1):
+            memory.save(step)
+        return [(name, *arguments[:1]) for name, arguments, _ in calls.method_calls]
+
+    def test_before_the_step_of_the_next_checkpoint(self):
+        self.assertEqual([("wait_for_copy",), ("save", 3), ("wait_for_copy",), ("save", 6)], self.calls(3, 7))
+
+    def test_before_each_checkpoint_of_each_step(self):
+        self.assertEqual([("wait_for_copy",), ("save", 1), ("wait_for_copy",), ("save", 2)], self.calls(1, 2))
+
+    def test_a_copy_under_way_is_waited_for(self):
+        one, other = workers = Copies.workers()
+        arrives, sends = threading.Event(), slots_module.Slot.send
+        with unittest.mock.patch.object(slots_module.Slot, "send", lambda *arguments: arrives.wait() and sends(*arguments)):
+            other.save(10)
+            one.save(10)
+            waiting = threading.Thread(target=one.keeper.wait_for_copy)
+            waiting.start()
+            self.assertEqual([], other.note()["copies"])
+            self.assertTrue(waiting.is_alive())
+            arrives.set()
+            waiting.join()
+        self.assertEqual([[10, 0, 2]], [head[:3] for head in other.note()["copies"]])
+        for worker in workers:
+            worker.keeper.replicas.wait()
+
+
+class Choice(unittest.TestCase):
+    """Which step ranks go on from, and which rank has it."""
+
+    def choose(self, *notes):
+        """notes: (own, copies), each [(step, rank, digest)]."""
+        full = [[[step, rank, len(notes), shared] for step, rank, shared in found] for note in notes for found in note]
+        return replicas.choose([{"own": own, "copies": copies} for own, copies in zip(full[::2], full[1::2])])
+
+    def test_own_ones(self):
+        self.assertEqual((20, [0, 1]), self.choose(([(10, 0, 0), (20, 0, 0)], [(20, 1, 0)]), ([(20, 1, 0), (30, 1, 0)], [])))
+        self.assertEqual((None, None), self.choose(([(10, 0, 0)], []), ([(20, 1, 0)], [])))
+
+    def test_a_lost_node(self):
+        self.assertEqual((10, [0, 0]), self.choose(([(10, 0, 0), (20, 0, 0)], [(10, 1, 0)]), ([], [])))
+        self.assertEqual((None, None), self.choose(([(10, 0, 0)], []), ([], [])))
+
+    def test_ranks_are_on_other_nodes(self):
+        self.assertEqual((10, [1, 0]), self.choose(([(10, 1, 0)], []), ([(10, 0, 0)], [])))
+
+    def test_a_copy_needs_what_ranks_share(self):
+        self.assertEqual((20, [0, 0]), self.choose(([(20, 0, 7)], [(20, 1, 7)]), ([], [])))
+        self.assertEqual((None, None), self.choose(([(20, 0, 7)], [(20, 1, 8)]), ([], [])))
+        self.assertEqual((None, None), self.choose(([(20, 0, 0)], [(20, 1, 7)]), ([], [])))
+
+    def test_another_number_of_ranks(self):
+        self.assertEqual((10, [0]), replicas.choose([{"own": [[10, 0, 1, 0]]}]))
+        self.assertEqual((None, None), replicas.choose([{"own": [[10, 0, 2, 0]]}]))
 
 
 class Kills(unittest.TestCase):

@@ -2,9 +2,9 @@
 
 Each rank appends a line of JSON for its start, for each step, and at the end one with a digest of its state. Forms: fsdp (shards
 instead of DistributedDataParallel); blind (the slots' numbers are ignored: the twin); unlike (the layout of DDP's buckets isn't
-restored: another twin).
+restored: another twin); alone (no copies on other nodes: a third one); scaled (each rank has parameters of its own in DDP).
 MEMORY_STOPS="RANK:STEP:PIECE,...": that rank stops for good within the save of that step, when so many of its tensors are copied,
-and says so; once for each.
+and says so; once for each. MEMORY_STOPS_BY=LOCAL_RANK: of that local rank. PIECE -1: within the sending of that step's copy.
 """
 
 import hashlib
@@ -62,9 +62,12 @@ class Training:
         self.loader = torch.utils.data.DataLoader(data, batch_sampler=self.sampler, generator=torch.Generator().manual_seed(5))
         torch.manual_seed(11 + self.rank)
         random.seed(13 + self.rank)
-        self.memory = elastic.MemoryCheckpoint(every=every, model=self.model, optimizer=self.optimizer,
-                                               scheduler=self.scheduler, sampler=self.sampler)
-        all_slots = self.memory._checkpoints._slots._slots if self.memory._checkpoints is not None else []
+        self.memory = elastic.MemoryCheckpoint(every=every, copies="alone" not in self.forms, model=self.model,
+                                               optimizer=self.optimizer, scheduler=self.scheduler, sampler=self.sampler)
+        checkpoints = self.memory._checkpoints
+        all_slots = checkpoints.slots._slots if checkpoints is not None else []
+        if checkpoints is not None and checkpoints.replicas is not None:
+            all_slots = all_slots + [slot for group in checkpoints.replicas._groups.values() for slot in group._slots]
         torn = sum(slot.size > 0 and slot.head() is None for slot in all_slots)
         begin = time.perf_counter()
         self.step = self.memory.restore()
@@ -90,6 +93,10 @@ class Training:
         self.optimizer.zero_grad()
         loss.backward()
         self.optimizer.step()
+        if "scaled" in self.forms:
+            with torch.no_grad():
+                for parameter in self.model.parameters():
+                    parameter.mul_(1 - 1e-3 * self.rank)
         self.scheduler.step()
         return loss.item()
 
@@ -134,6 +141,15 @@ def stop_within_saves(training, stops):
         slots._copy = stopping if left else copy
         return write(self, head, text, pieces, is_right)
     slots.Slot.write = watched
+    send = slots.Slot.send
+
+    def stopping_half_way(self, connection, begin, size):
+        if (self.head().step, -1) not in stops:
+            return send(self, connection, begin, size)
+        send(self, connection, begin, size // 2)
+        training.write("stops", step=self.head().step, piece=-1)
+        return threading.Event().wait()
+    slots.Slot.send = stopping_half_way
 
 
 def main():
@@ -146,9 +162,10 @@ def main():
     training = Training(journal, int(steps), int(every), forms)
     given = [[int(number) for number in one.split(":")] for one in os.environ.get("MEMORY_STOPS", "").split(",") if one]
     generation = int(os.environ.get("DDPRUN_GENERATION", "0"))
+    own = int(os.environ.get(os.environ.get("MEMORY_STOPS_BY", "RANK"), "0"))
     # The first for the first generation, and so on.
     stop_within_saves(training, [(step, piece) for number, (rank, step, piece) in enumerate(given, 1)
-                                 if rank == training.rank and number == generation])
+                                 if rank == own and number == generation])
     training.run()
 
 

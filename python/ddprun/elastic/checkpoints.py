@@ -21,7 +21,9 @@ class Checkpoints:
 
     def __init__(self, agent, slots, optimizers, rank, world):
         """slots: how many. RpcError, OSError: the agent's memory can't be had."""
-        self._slots = Slots(agent, slots)
+        self.slots = Slots(agent, slots)
+        self.replicas = None       # of these checkpoints on another node: a replicas.Replicas
+        self.shared = set          # the storages that are the same on all ranks; a function
         self._optimizers, self._rank, self._world = optimizers, rank, world
         self._lock = threading.Condition()
         self._job = self._thread = self._snapshot = None
@@ -36,7 +38,7 @@ class Checkpoints:
 
     def whole(self):
         """The heads of the whole checkpoints."""
-        return [head for _, head in self._slots.whole()]
+        return [head for _, head in self.slots.whole()]
 
     def touch_ahead(self, tree):
         """Begins to take memory for states like that one, so that no save waits for its pages. tree: as of save()."""
@@ -50,7 +52,7 @@ class Checkpoints:
         if not self.why_off:
             # A save into new pages takes ten times as long, too long for an update to wait for it.
             constant = storages_of(self._optimizers) if self._room and not self._may_change else set()
-            self._snapshot = snapshot = Snapshot(tree, constant, self._staging)
+            self._snapshot = snapshot = Snapshot(tree, constant, self._staging, self.shared())
             self._begin(lambda: self._write(step, snapshot))
         self.seconds_seen += time.perf_counter() - begin
 
@@ -59,18 +61,28 @@ class Checkpoints:
         with self._lock:
             self._lock.wait_for(lambda: self._job is None)
 
-    def load(self, step, modules):
-        """The tree of that step's checkpoint, as snapshot.load() returns it."""
-        slot, head = next((slot, head) for slot, head in self._slots.whole() if head.step == step)
+    def wait_for_copy(self):
+        """Waits until the newest checkpoint's copy has arrived, or there is none to come."""
+        if self.replicas is None:
+            return
+        begin = time.perf_counter()
+        self.wait()
+        self.replicas.wait()
+        self.seconds_seen += time.perf_counter() - begin
+
+    def load(self, step, modules, found=None):
+        """The tree of that step's checkpoint, as snapshot.load() returns it. found: (slot, head) of it, if it may be elsewhere."""
+        slot, head = found or self.find(step)
         return load(slot.text(head), lambda pieces: slot.read(head, pieces), modules)
 
     def peek(self, step):
         """The tree of that step's checkpoint without its tensors."""
-        return next(peek(slot.text(head)) for slot, head in self._slots.whole() if head.step == step)
+        slot, head = self.find(step)
+        return peek(slot.text(head))
 
-    def keep_only(self, step):
-        """Forgets all checkpoints but that of a step. None: all."""
-        self._slots.keep_only(step)
+    def find(self, step, rank=None):
+        """(slot, head) of that step's checkpoint. rank: the one that has written it; None = any."""
+        return next((slot, head) for slot, head in self.slots.whole() if head.step == step and rank in (None, head.rank))
 
     def _begin(self, job):
         with self._lock:
@@ -113,15 +125,17 @@ class Checkpoints:
     def _write(self, step, snapshot):
         begin = time.perf_counter()
         pieces = snapshot.pieces()
-        if not self._slots.write(step, self._rank, self._world, snapshot.text, pieces, snapshot.is_right):
+        if not self.slots.write(step, self._rank, self._world, snapshot.text, pieces, snapshot.is_right):
             self._may_change = True
             say("parameters changed between two updates: from now on checkpoints in memory are copied while training waits")
+        elif self.replicas is not None:
+            self.replicas.send(*self.find(step, self._rank))
         self.seconds_beside = time.perf_counter() - begin
         if not self._room:
             self._make_room(size_of(snapshot.text, [size for _, size in pieces]))
 
     def _make_room(self, size):
-        self._room = self._slots.touch_ahead(size)
+        self._room = self.slots.touch_ahead(size)
 
     def _turn_off(self, why):
         self.why_off = why

@@ -10,6 +10,8 @@ step 20, all have begun step 20, so all have the checkpoint of step 10. With eve
 
     rank 0: step 7 whole, step 8 half written          rank 1: step 6 whole, step 7 half written
     both also have the checkpoint before their whole one, so both have step 6
+
+Copies of them are on other nodes (replicas.py).
 """
 
 import json
@@ -22,10 +24,10 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddprun import grpc_channel
 from ddprun.agent import Agent
-from ddprun.elastic import membership, reducer
-from ddprun.elastic.checkpoints import BUCKETS_KNOWN, Checkpoints, say
+from ddprun.elastic import membership, reducer, replicas
+from ddprun.elastic.checkpoints import BUCKETS_KNOWN, Checkpoints, innermost, say
 from ddprun.elastic.session import Session
-from ddprun.elastic.snapshot import load_optimizer
+from ddprun.elastic.snapshot import load_optimizer, storages_of
 
 # How long a rank waits for the others to say which steps they have.
 _MEETING_SECONDS = 1800.0
@@ -39,12 +41,13 @@ class MemoryCheckpoint:
     or lists of these. The default generators of Python, numpy, torch and CUDA belong to it in any case. Make it after the parts, and
     after DistributedDataParallel has wrapped the models. Optimizers' step() must be what changes parameters.
     every: save() keeps every so many steps; the same on all ranks.
+    copies: whether another node's agent has copies, in a job of several nodes, so that a lost node's states aren't lost.
     Under another launcher, and where the node has no memory for it, it does nothing, and a line says so. One in a process.
     """
 
     _exists = False
 
-    def __init__(self, *, every=_EVERY, **parts):
+    def __init__(self, *, every=_EVERY, copies=True, **parts):
         if MemoryCheckpoint._exists:
             raise RuntimeError("a process has one elastic.MemoryCheckpoint: give it all parts")
         if Session._exists:
@@ -67,14 +70,19 @@ class MemoryCheckpoint:
             membership.say("no checkpoints in memory: ddprun hasn't started this process")
             return
         MemoryCheckpoint._exists = True
-        try:
-            self._checkpoints = Checkpoints(self._agent, 3 if every == 1 else 2, self._all(torch.optim.Optimizer), self._rank, self._world)
-        except grpc_channel.RpcError as error:
-            say(f"no checkpoints in memory: {error.text}")
-        except OSError as error:
-            say(f"no checkpoints in memory: {error}")
+        self._begin(3 if every == 1 else 2, copies and os.environ.get("GROUP_WORLD_SIZE", "1") != "1")
         if self._checkpoints is not None and self._generation == 1:
             self._checkpoints.touch_ahead(self._tree())
+
+    def _begin(self, slots, has_copies):
+        try:
+            self._checkpoints = Checkpoints(self._agent, slots, self._all(torch.optim.Optimizer), self._rank, self._world)
+            if has_copies:
+                self._checkpoints.replicas = replicas.Replicas(self._agent, self._checkpoints.slots, slots)
+                self._checkpoints.shared = self._shared
+        except (grpc_channel.RpcError, OSError) as error:
+            what = "checkpoints in memory" if self._checkpoints is None else "copies of checkpoints on another node"
+            say(f"no {what}: {getattr(error, 'text', error)}")
 
     @property
     def seconds_seen(self):
@@ -86,24 +94,35 @@ class MemoryCheckpoint:
 
         All ranks call it, before the first step. RuntimeError: not all ranks have called it.
         """
-        if self._agent is None or self._generation <= 1:
+        copies = self._checkpoints.replicas if self._checkpoints is not None else None
+        if self._agent is None or self._generation <= 1 and os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
             return 0
-        steps = set.intersection(*(set(steps) for steps in self._meet()))
-        step = max(steps, default=None)
+        own = {"own": replicas.note_of(self._checkpoints.slots) if self._checkpoints is not None else []}
+        notes = self._meet("memory", copies.note() if copies is not None else own)
+        step, holders = replicas.choose(notes)
         if self._checkpoints is None:
             return 0
         self._checkpoints.wait()
-        self._checkpoints.keep_only(step)
+        self._checkpoints.slots.keep_only(step)
+        if copies is not None:
+            copies.keep_only(step)
         if step is not None:
-            self._load(step)
-        self._checkpoints.touch_ahead(self._tree())
+            self._load(step, self._fetched(step, holders, notes))
+        if copies is not None:
+            notes[self._rank] = copies.note()
+            copies.begin(notes, self._rank)
+        if self._generation > 1:
+            self._checkpoints.touch_ahead(self._tree())
         return step or 0
 
     def save(self, step):
-        """Keeps the state if `step`, the number of steps that are done, is one that is kept. Call it after the step's update."""
-        if self._checkpoints is None or self._checkpoints.why_off or step % self.every or step < self._least:
+        """Keeps the state if `step`, the number of steps that are done, is one that is kept. Call it after each step's update."""
+        if self._checkpoints is None or self._checkpoints.why_off:
             return
-        self._checkpoints.save(step, self._tree())
+        if self.every == 1 or (step + 1) % self.every == 0:
+            self._checkpoints.wait_for_copy()
+        if step % self.every == 0 and step >= self._least:
+            self._checkpoints.save(step, self._tree())
 
     def _tree(self):
         return {"parts": {name: [_state_of(part) for part in several] for name, several in self._parts.items()},
@@ -111,20 +130,42 @@ class MemoryCheckpoint:
                 "layouts": [reducer.layout_of(model) or given for model, given in zip(self._models(), self._layouts)],
                 "generators": _generators()}
 
-    def _meet(self):
-        """Returns the steps that each rank has."""
-        own = [head.step for head in self._checkpoints.whole() if (head.rank, head.world) == (self._rank, self._world)] \
-            if self._checkpoints is not None else []
-        names = [f"ddprun/memory{rank}" for rank in range(self._world)]
+    def _shared(self):
+        """The memory of what all ranks have alike: averaged gradients have changed it in the same way."""
+        parameters = {parameter for model in self._models() for parameter in model.parameters()}
+        found = {parameter.untyped_storage().data_ptr() for parameter in parameters}
+        for optimizer in map(innermost, self._all(torch.optim.Optimizer)):
+            own = {parameter for group in optimizer.param_groups for parameter in group["params"]}
+            if type(optimizer).__module__.startswith("torch.optim") and own <= parameters:  # another one may have a part on each rank
+                found |= storages_of([optimizer])
+        return found
+
+    def _fetched(self, step, holders, notes):
+        """(slot, head) of this rank's checkpoint, which another rank may have. It mustn't change before all have got theirs."""
+        found = None
+        if holders[self._rank] != self._rank:
+            try:
+                if self._checkpoints.replicas is None:
+                    raise OSError("this rank has no address")
+                found = self._checkpoints.replicas.fetch(notes[holders[self._rank]], step, self._rank, self._world)
+            except OSError as error:
+                raise RuntimeError(f"the connection to rank {holders[self._rank]}, which has this rank's checkpoint: {error}") from None
+        if holders != list(range(self._world)):
+            self._meet("fetched", {})
+        return found or self._checkpoints.find(step, self._rank)
+
+    def _meet(self, what, own):
+        """Returns what each rank says."""
+        names = [f"ddprun/{what}{rank}" for rank in range(self._world)]
         try:
             answers = self._agent.store(self._generation).gather(names, _MEETING_SECONDS, names[self._rank], json.dumps(own).encode())
         except grpc_channel.RpcError as error:
             raise RuntimeError(f"MemoryCheckpoint.restore() is called by all ranks: {error.text}") from None
         return [json.loads(one) for one in answers]
 
-    def _load(self, step):
+    def _load(self, step, found):
         places = [(name, number, part) for name, several in self._parts.items() for number, part in enumerate(several)]
-        tree = self._checkpoints.load(step, self._modules())
+        tree = self._checkpoints.load(step, self._modules(), found)
         # Optimizers last: a scheduler's load_state_dict() doesn't put its rate into the optimizer.
         for name, number, part in sorted(places, key=lambda place: isinstance(place[2], torch.optim.Optimizer)):
             state = tree["parts"][name][number]

@@ -13,20 +13,23 @@ import ctypes
 import mmap
 import os
 import struct
+import threading
 from collections import namedtuple
 
-_MAGIC = b"DDPRUNM1"
-_HEAD = struct.Struct("<8s7Q")
-_BEGUN, _DONE = 8, 16  # their places in it
+_MAGIC = b"DDPRUNM2"
+_HEAD = struct.Struct("<8s8Q")
+_DONE, _SHARED = 16, 64  # their places in it
 _HEAD_BYTES = 4096
 _ALIGNED = 64
 _POPULATE_READ, _POPULATE_WRITE = 22, 23  # madvise(2); Linux 5.14
+_PART_BYTES, _THREADS = 8 << 20, 8  # of a load
 _copy = ctypes.memmove  # other threads run meanwhile
 _libc = ctypes.CDLL(None, use_errno=True)
 _libc.madvise.argtypes = (ctypes.c_void_p, ctypes.c_size_t, ctypes.c_int)
 
-Head = namedtuple("Head", "number step rank world text_bytes")
-Head.__doc__ = """A whole checkpoint: its number, the step, the rank and the number of ranks that wrote it, and its text's length in bytes."""
+Head = namedtuple("Head", "number step rank world text_bytes payload_bytes shared")
+Head.__doc__ = """A whole checkpoint: its number, the step, the rank and the number of ranks that wrote it, the length of its text and of
+text and tensors, in bytes, and the digest of the tensors that all ranks share (replicas.py); 0 = none."""
 
 
 def is_whole(begun, done):
@@ -40,6 +43,13 @@ def aligned(size):
 def size_of(text, sizes):
     """The bytes of a checkpoint with a text and tensors of these sizes."""
     return _HEAD_BYTES + aligned(len(text)) + sum(aligned(size) for size in sizes)
+
+
+def _populate(address, size, how):
+    """Maps the pages that lie in this memory, which keep what they have. An older kernel refuses, and lets each page fault."""
+    begin, end = -(-address // mmap.PAGESIZE) * mmap.PAGESIZE, (address + size) // mmap.PAGESIZE * mmap.PAGESIZE
+    if begin < end:
+        _libc.madvise(begin, end - begin, how)
 
 
 class Slot:
@@ -76,10 +86,10 @@ class Slot:
         """The whole checkpoint's, or None."""
         if self.size < _HEAD_BYTES:
             return None
-        magic, begun, done, step, rank, world, text_bytes, _ = _HEAD.unpack_from(self._map, 0)
+        magic, begun, done, *rest = _HEAD.unpack_from(self._map, 0)
         if magic != _MAGIC or begun == 0 or not is_whole(begun, done):
             return None
-        return Head(begun, step, rank, world, text_bytes)
+        return Head(begun, *rest)
 
     def clear(self):
         """Forgets the checkpoint."""
@@ -89,8 +99,7 @@ class Slot:
     def write(self, head, text, pieces, is_right):
         """Writes a checkpoint, and returns whether it counts. pieces: (address, size) of each tensor. is_right() is asked when all is
         copied: whether it was constant meanwhile. Requires: make_room(), and a number that is the highest."""
-        self.clear()
-        _HEAD.pack_into(self._map, 0, _MAGIC, head.number, 0, head.step, head.rank, head.world, len(text), 0)
+        self.begin(head)
         self._map[_HEAD_BYTES:_HEAD_BYTES + len(text)] = text
         at = self._address + _HEAD_BYTES + aligned(len(text))
         for address, size in pieces:
@@ -98,27 +107,68 @@ class Slot:
             at += aligned(size)
         if not is_right():
             return False
-        struct.pack_into("<Q", self._map, _DONE, head.number)
+        self.finish(head)
         return True
+
+    def begin(self, head):
+        """Begins a checkpoint; the caller fills its payload(). Requires: as write()."""
+        self.clear()
+        _HEAD.pack_into(self._map, 0, _MAGIC, head.number, 0, *head[1:])
+
+    def finish(self, head):
+        struct.pack_into("<Q", self._map, _DONE, head.number)
+
+    def payload(self, head):
+        """The memory of its text and tensors."""
+        return memoryview(self._map)[_HEAD_BYTES:_HEAD_BYTES + head.payload_bytes]
+
+    def send(self, connection, begin, size):
+        """Sends a part of the payload from this memory itself, which mustn't change before the peer has it. OSError."""
+        begin += _HEAD_BYTES
+        end = begin + size
+        while begin < end:
+            begin += os.sendfile(connection.fileno(), self._descriptor, begin, end - begin)
+
+    def set_shared(self, digest):
+        struct.pack_into("<Q", self._map, _SHARED, digest)
 
     def text(self, head):
         return self._map[_HEAD_BYTES:_HEAD_BYTES + head.text_bytes]
 
     def read(self, head, pieces):
-        """Copies the tensors to where they belong. pieces: (address, size) of each, or (None, size) to pass over it."""
-        _libc.madvise(self._address, self.size, _POPULATE_READ)
-        at = self._address + _HEAD_BYTES + aligned(head.text_bytes)
+        """Copies the tensors to where they belong, in several threads: most of the time passes in page faults of the new memory.
+        pieces: (address, size) of each, or (None, size) to pass over it."""
+        parts, at = [], self._address + _HEAD_BYTES + aligned(head.text_bytes)
         for address, size in pieces:
             if address is not None:
-                _copy(address, at, size)
+                parts += [(address + begin, at + begin, min(_PART_BYTES, size - begin)) for begin in range(0, size, _PART_BYTES)]
             at += aligned(size)
+
+        def copy():
+            while parts:
+                try:
+                    to, source, size = parts.pop()
+                except IndexError:  # another thread has taken the last one
+                    return
+                _populate(to, size, _POPULATE_WRITE)  # all of a part's pages in one call
+                _populate(source, size, _POPULATE_READ)
+                _copy(to, source, size)
+        threads = [threading.Thread(target=copy) for _ in range(min(_THREADS, len(os.sched_getaffinity(0)), len(parts)) - 1)]
+        for thread in threads:
+            thread.start()
+        copy()
+        for thread in threads:
+            thread.join()
 
 
 class Slots:
-    """This worker's slots. Threads: one at a time."""
+    """Some of this worker's slots. Threads: one at a time."""
 
-    def __init__(self, agent, count):
-        self._slots = [Slot(agent, number) for number in range(count)]
+    def __init__(self, agent, count, first=0):
+        self._slots = [Slot(agent, first + number) for number in range(count)]
+
+    def exist(self):
+        return any(slot.size for slot in self._slots)
 
     def whole(self):
         """[(slot, head)] of the whole checkpoints."""
@@ -132,11 +182,16 @@ class Slots:
 
     def write(self, step, rank, world, text, pieces, is_right=lambda: True):
         """Writes a checkpoint over the oldest one, as Slot.write()."""
+        size = size_of(text, [size for _, size in pieces])
+        slot, head = self.next(Head(0, step, rank, world, len(text), size - _HEAD_BYTES, 0))
+        return slot.write(head, text, pieces, is_right)
+
+    def next(self, head):
+        """(the slot with the oldest checkpoint, with room for one like `head`; the head with its number)"""
         heads = dict(self.whole())
         slot = min(self._slots, key=lambda one: heads[one].number if one in heads else 0)
-        slot.make_room(size_of(text, [size for _, size in pieces]))
-        number = max((head.number for head in heads.values()), default=0) + 1
-        return slot.write(Head(number, step, rank, world, len(text)), text, pieces, is_right)
+        slot.make_room(_HEAD_BYTES + head.payload_bytes)
+        return slot, head._replace(number=max((one.number for one in heads.values()), default=0) + 1)
 
     def touch_ahead(self, size):
         """Gives all slots room for a checkpoint of that size, and touches their pages; a slot with a checkpoint isn't changed.

@@ -9,6 +9,7 @@ in the data. Tensors of a GPU are copied to pinned memory on a stream of their o
                         ^-- a thread copies parameters and optimizer state --^
 """
 
+import math
 import pickle
 
 import torch
@@ -23,10 +24,10 @@ _TEXT_BYTES = 256  # of the text for each tensor, at most about
 
 class _Leaf:
     """A tensor's place in the tree: its number, shape and dtype; `whole`: (shape, stride) of the DTensor, if the tensor is a
-    shard of one."""
+    shard of one; whether all ranks have the same."""
 
-    def __init__(self, number, tensor, whole):
-        self.number, self.shape, self.dtype, self.whole = number, tuple(tensor.shape), tensor.dtype, whole
+    def __init__(self, number, tensor, whole, is_shared):
+        self.number, self.shape, self.dtype, self.whole, self.is_shared = number, tuple(tensor.shape), tensor.dtype, whole, is_shared
 
 
 def local_of(tensor):
@@ -73,8 +74,10 @@ def _bytes_of(tensor):
 class Snapshot:
     """Threads: made, and put before an update, by the one that trains; the other methods by one other."""
 
-    def __init__(self, tree, constant, staging):
-        """constant: storages that nothing changes before before_update(). staging: a Staging, of nobody else meanwhile."""
+    def __init__(self, tree, constant, staging, shared=frozenset()):
+        """constant: storages that nothing changes before before_update(). staging: a Staging, of nobody else meanwhile. shared:
+        storages that are the same on all ranks."""
+        self._shared = shared
         self._leaves, self._known, self._tensors, self._versions = 0, {}, [], []
         self._constant, self._staging, self._event, self._stream = constant, staging, None, None
         self.text = pickle.dumps(mapped(tree, self._take), protocol=4)
@@ -95,7 +98,8 @@ class Snapshot:
             self._tensors.append(self._copied(local, number))
             if key is not None:
                 self._known[key] = number
-        return _Leaf(number, local, whole)
+        is_shared = _bytes_of(local) >= _SMALL_BYTES and local.untyped_storage().data_ptr() in self._shared
+        return _Leaf(number, local, whole, is_shared)
 
     def _copied(self, local, number):
         is_constant = _bytes_of(local) >= _SMALL_BYTES and local.untyped_storage().data_ptr() in self._constant
@@ -153,6 +157,13 @@ class Staging:
 def peek(text):
     """Returns the tree, with something else in place of each tensor."""
     return pickle.loads(text)
+
+
+def pieces_of(text):
+    """[(bytes, whether all ranks have the same)] of each tensor, in order."""
+    leaves = {}
+    mapped(pickle.loads(text), lambda leaf: leaves.setdefault(leaf.number, leaf), _Leaf)
+    return [(math.prod(leaf.shape) * leaf.dtype.itemsize, leaf.is_shared) for _, leaf in sorted(leaves.items())]
 
 
 def load(text, read, modules):
