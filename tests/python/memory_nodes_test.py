@@ -107,7 +107,7 @@ class LostNode(NodesCase):
     def test_a_full_budget(self):
         """A node's own checkpoints have 1.6 MiB, and copies as many."""
         self.check("fsdp", when=lambda: self.all_beyond(20), start=0, options=["--memory_checkpoints", "2MiB"])
-        said = r"ddprun\.elastic: rank \d: no copies of checkpoints on another node: rank \d: .*--memory_checkpoints allows 2.0 MiB"
+        said = r"rank \d: no copies of checkpoints on another node: rank \d: .*--memory_checkpoints allows 2.0 MiB"
         self.bed.follower.refresh()
         self.assertRegex("\n".join(agent.text() for agent in self.bed.agents), said)
 

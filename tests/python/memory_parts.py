@@ -8,6 +8,7 @@ import json
 import os
 import random
 import signal
+import socket
 import sys
 import threading
 import unittest
@@ -348,6 +349,12 @@ class Copies(unittest.TestCase):
         self.saved(workers, 10)
         with self.assertRaises(OSError):
             Worker(1).keeper.replicas.fetch({**one.note(), "secret": "00" * 32}, 10, 1, 2)
+
+    def test_a_silent_stranger_is_sent_away(self):
+        with unittest.mock.patch.object(replicas, "_STRANGER_SECONDS", 0.01), \
+                socket.create_connection(Worker(0).note()["address"]) as stranger:
+            stranger.settimeout(20)
+            self.assertEqual(b"", stranger.recv(1))
 
     def test_several_workers_send_to_one(self):
         """The next node has fewer: each sender has slots of its own."""

@@ -39,6 +39,7 @@ _SLOTS_MAX = 3  # of one rank's checkpoints
 _CONNECT_SECONDS = 60.0
 _END_SECONDS = 5.0
 _OWN_SECONDS = 20.0
+_STRANGER_SECONDS = 20.0
 
 
 class Replicas:
@@ -178,14 +179,19 @@ class Replicas:
 
     def _accept(self):
         while True:
-            connection, _ = self._listener.accept()
+            try:
+                connection, _ = self._listener.accept()
+            except ConnectionError:  # it was closed meanwhile
+                continue
             threading.Thread(target=self._serve, args=(connection,), name="ddprun copy", daemon=True).start()
 
     def _serve(self, connection):
         with connection:
             try:
+                connection.settimeout(_STRANGER_SECONDS)
                 if not hmac.compare_digest(_received(connection, _SECRET_BYTES), self._secret):
                     return
+                connection.settimeout(None)
                 while True:
                     operation, sender, *head = _MESSAGE.unpack(_received(connection, _MESSAGE.size))
                     if operation == _KEEP:
