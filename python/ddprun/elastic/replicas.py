@@ -64,7 +64,7 @@ class Replicas:
     def note(self):
         """What the other ranks are to know of this one."""
         return {"address": self._listener.getsockname()[:2], "secret": self._secret.hex(), "node": self._place.group_rank,
-                "local": self._place.local_rank, "locals": self._place.local_world_size, "own": note_of(self._own),
+                "local": self._place.local_rank, "own": note_of(self._own),
                 "copies": [one for group in list(self._groups.values()) for one in note_of(group)]}
 
     def begin(self, notes, rank):
