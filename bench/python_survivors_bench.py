@@ -9,8 +9,9 @@ all train again. For each system:
 - kill -> next step: the first step that is done and was begun after the kill, by any worker; and by all workers that there were;
 - steps lost or done twice: how far the newest step after a kill is from the newest before it;
 - survivors restarted: processes that had trained, weren't killed, and didn't end the training;
-- samples of whole epochs from which the final parameters have not learned, or more than once; whether the final parameters are,
-  bit by bit, those of the same system without a kill;
+- samples of whole epochs from which the final parameters have not learned, or more than once, where a step's number says its
+  epoch; batches that survivors dropped; steps with fewer workers;
+- whether the final parameters are, bit by bit, those of the same system without a kill;
 - lines that the script has more than a plain DDP script.
 
 A system that can't run is reported with its error. torchft goes on with the workers that are left, NVRx takes a spare process,
@@ -261,6 +262,20 @@ class Run:
         every = [seen[epoch, sample] for epoch in range(epochs) for sample in range(EPOCH)]
         return sum(count == 0 for count in every), sum(count > 1 for count in every)
 
+    def dropped(self):
+        """How many batches processes that went on have begun, and neither done nor begun again."""
+        begun = collections.defaultdict(list)
+        for line in self.journal.find("begin"):
+            begun[line["pid"]].append((line["t"], line["samples"]))
+        count = 0
+        for line in self.unwritten():
+            later = [samples for moment, samples in begun[line["pid"]] if moment > line["t"]]
+            count += bool(later) and later[0] != line["samples"]
+        return count
+
+    def short_steps(self):
+        return len({line["step"] for line in self.journal.find("step") if line["world"] < WORKERS})
+
     def unwritten(self):
         """The steps that a worker has begun, without a line that it has done them."""
         found, begun = [], {}
@@ -298,11 +313,18 @@ def measure(system, kills, rng):
             print(*(agent.text() for agent in run.agents), sep="\n", file=sys.stderr)
             return {"error": str(error), "kills": len(run.killed), "said": run.said()}
         first, everybody = run.stalls()
-        again, (never, often) = run.again(), run.samples()
+        again, (never, often) = run.again(), run.samples() if system.ends else (None, None)
         return {"kills": kills, "next_step_ms": summary(first), "all_again_ms": summary(everybody),
                 "steps_done_twice": sum(max(0, one) for one in again), "steps_lost": sum(max(0, -one) for one in again),
                 "survivors_restarted": run.restarted(), "samples_never": never, "samples_often": often,
+                "batches_dropped": run.dropped(), "steps_of_fewer": run.short_steps(),
                 "same_bits": None if undisturbed is None else run.digest() == undisturbed}
+
+
+def write(arguments, results):
+    with open(arguments.json, "w", encoding="utf-8") as sink:
+        json.dump({"date": datetime.date.today().isoformat(), "cores": os.cpu_count(), "workers": WORKERS, "seed": arguments.seed,
+                   "results": results}, sink, indent=1)
 
 
 def keeps_promises(result):
@@ -336,9 +358,7 @@ def main():
             load.append(round(started, 1))
             results[label] = {**result, "lines_more": lines_of(system.script) - plain, "load": load[-1]}
             print(label, json.dumps(results[label]), flush=True)
-    with open(arguments.json, "w", encoding="utf-8") as sink:
-        json.dump({"date": datetime.date.today().isoformat(), "cores": os.cpu_count(), "workers": WORKERS, "seed": arguments.seed,
-                   "results": results}, sink, indent=1)
+            write(arguments, results)
     ours = [result for label, result in results.items() if label.startswith("ddprun")]
     return 0 if all(keeps_promises(result) for result in ours) else 1
 
