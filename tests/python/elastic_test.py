@@ -210,6 +210,17 @@ class Recoveries(ElasticCase):
         self.assertEqual(2, len(events.find("worker_kept")))
         self.assertIn("ValueError: step 20", agent.text())
 
+    def test_an_error_in_a_process_that_takes_long_to_end(self):
+        """The others wait so long for its end that they are suspect of hanging."""
+        os.mkfifo(self.bed.path("lingers"))
+        agent, journal, events = self.start(options=["--max_restarts", 1], env={"ELASTIC_RAISES": "1:1:20",
+                                                                                "ELASTIC_LINGERS": self.bed.path("lingers")})
+        self.wait(lambda: events.find("hang_suspect"), "a suspicion", agent)
+        with open(self.bed.path("lingers"), "wb"):
+            pass
+        self.end(agent, journal)
+        self.assertEqual(2, len(events.find("worker_kept")))
+
     def test_many_in_one_process(self):
         """Leave nothing behind in it."""
         agent, journal, events = self.start("counts", workers=2, steps=1000000)

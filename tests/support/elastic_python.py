@@ -8,6 +8,7 @@ bf16 (autocast), large (300 MB of state), sgd (with momentum, in place of AdamW)
 descriptors and memory after each recovery).
 """
 
+import atexit
 import contextlib
 import hashlib
 import json
@@ -19,6 +20,7 @@ import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
 
+LINGERS = os.environ.get("ELASTIC_LINGERS")  # a FIFO for which a process that raises an error waits before it ends
 DELAY = float(os.environ.get("ELASTIC_DELAY", "0"))  # seconds that a step computes for
 
 import torch  # noqa: E402
@@ -148,6 +150,8 @@ class Training:
             assert total.item() == dist.get_world_size(half)
         place = f"{os.environ.get('DDPRUN_GENERATION')}:{dist.get_rank()}:{self.session.step_number}"
         if os.environ.get("ELASTIC_RAISES") == place:
+            if LINGERS:
+                atexit.register(lambda: os.close(os.open(LINGERS, os.O_RDONLY)))
             raise ValueError(f"step {self.session.step_number}")
         if "counts" in self.forms and len(self.session.recoveries) > self.counted:
             self.counted = len(self.session.recoveries)
