@@ -14,12 +14,13 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
-from bed import ROOT, SLOW, TORCH_PYTHON, BedTestCase, free_port, torch_is_there  # noqa: E402
+from bed import ROOT, SLOW, TORCH_PYTHON, WHOLE, BedTestCase, free_port, torch_is_there  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
 TRAINING = os.path.join(ROOT, "tests", "support", "elastic_python.py")
 PATIENCE = 60 * SLOW
 STEPS = 60  # an epoch has 40
+MANY, SETTLED = (1000 if WHOLE else 20), 10  # recoveries; from then on a process has all that it needs
 # Workers are forks of an interpreter that has imported what a first optimizer imports.
 AHEAD = ("--warm", "on", "--warm_memory", "50%", "--preload", "torch,torch.distributed,torch._dynamo")
 
@@ -209,6 +210,42 @@ class Recoveries(ElasticCase):
         self.assertEqual(2, len(events.find("worker_kept")))
         self.assertIn("ValueError: step 20", agent.text())
 
+    def test_an_error_in_a_process_that_takes_long_to_end(self):
+        """The others wait so long for its end that they are suspect of hanging."""
+        os.mkfifo(self.bed.path("lingers"))
+        agent, journal, events = self.start(options=["--max_restarts", 1], env={"ELASTIC_RAISES": "1:1:20",
+                                                                                "ELASTIC_LINGERS": self.bed.path("lingers")})
+        self.wait(lambda: events.find("hang_suspect"), "a suspicion", agent)
+        with open(self.bed.path("lingers"), "wb"):
+            pass
+        self.end(agent, journal)
+        self.assertEqual(2, len(events.find("worker_kept")))
+
+    def test_many_in_one_process(self):
+        """Leave nothing behind in it."""
+        agent, journal, events = self.start("counts", workers=2, steps=1000000)
+        killed, read, counted, steps = 0, 0, [], collections.Counter()
+
+        def has_trained():
+            """A few steps, so that the job has made progress (R7)."""
+            nonlocal read
+            for line in journal.lines[read:]:
+                steps[line["pid"]] += line["event"] == "step"
+                if line["event"] == "resources" and line["rank"] == 0:
+                    counted.append(line)
+            read = len(journal.lines)
+            pid = self.living(events).get(1)
+            return pid != killed and steps[pid] > 2
+        for _ in range(MANY):
+            self.wait(has_trained, "steps of the new worker", agent)
+            killed = self.kill(events, 1)
+        self.wait(has_trained, "the last recovery", agent)
+        first, last = counted[SETTLED - 1], counted[-1]
+        print(f"{MANY} recoveries: {first} {last}", flush=True)
+        self.assertEqual(first["pid"], last["pid"])
+        for what in ("threads", "descriptors"):
+            self.assertLessEqual(last[what], first[what], what)
+        self.assertLess(last["memory_kb"], first["memory_kb"] + 5 * 1024)
 
     def test_the_job_ends_with_an_error_of_the_programs_own(self):
         """No restart is left; the other workers don't add errors of theirs."""

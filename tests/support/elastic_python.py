@@ -3,9 +3,12 @@
 Each rank appends a line of JSON for each step that it has done, and at the end one with a digest of all that a Session keeps.
 Forms: accumulate, scaler, gan, closure, workers (of the DataLoader), with (session.step()), lonely (no init_process_group of
 ddprun's), narrow (a global batch that divides unevenly), evaluate (a collective of the program's own after each epoch),
-halves (with `with`: one in a group of some ranks), memory (a checkpoint in the agent's memory every 5 steps), forgets (none).
+halves (with `with`: one in a group of some ranks), memory (a checkpoint in the agent's memory every 5 steps), forgets (none),
+bf16 (autocast), large (300 MB of state), sgd (with momentum, in place of AdamW), counts (a line with the process' threads,
+descriptors and memory after each recovery).
 """
 
+import atexit
 import contextlib
 import hashlib
 import json
@@ -16,6 +19,9 @@ import threading
 import time
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
+
+LINGERS = os.environ.get("ELASTIC_LINGERS")  # a FIFO for which a process that raises an error waits before it ends
+DELAY = float(os.environ.get("ELASTIC_DELAY", "0"))  # seconds that a step computes for
 
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
@@ -38,7 +44,9 @@ class Data(torch.utils.data.Dataset):
         return index, self.values[index]
 
 
-def network(outputs):
+def network(outputs, is_large=False):
+    if is_large:  # 25 million parameters, three times with AdamW's state
+        return nn.Sequential(nn.Linear(16, 5000), nn.ReLU(), nn.Linear(5000, 5000), nn.ReLU(), nn.Linear(5000, outputs))
     return nn.Sequential(nn.Linear(16, 32), nn.BatchNorm1d(32), nn.ReLU(), nn.Dropout(0.1), nn.Linear(32, 32), nn.ReLU(),
                          nn.Linear(32, outputs))
 
@@ -61,6 +69,13 @@ class Average:
             value.copy_(given)
 
 
+def resources():
+    """What a process has: a leak makes these grow."""
+    with open("/proc/self/smaps_rollup", encoding="ascii") as lines:
+        memory = next(int(line.split()[1]) for line in lines if line.startswith("Anonymous:"))
+    return {"threads": len(os.listdir("/proc/self/task")), "descriptors": len(os.listdir("/proc/self/fd")), "memory_kb": memory}
+
+
 class Training:
     def __init__(self, journal, steps, forms):
         self.steps, self.forms = steps, set(forms)
@@ -68,13 +83,14 @@ class Training:
         (dist if "lonely" in forms else elastic).init_process_group("gloo")
         self.halves = [dist.new_group(ranks) for ranks in ([0, 1], [2])] if "halves" in forms else []
         torch.manual_seed(3)
-        self.model = DistributedDataParallel(network(1))
+        self.model = DistributedDataParallel(network(1, "large" in forms))
         self.critic = DistributedDataParallel(network(16)) if "gan" in forms else None
         models = [one for one in (self.model, self.critic) if one is not None]
-        self.optimizers = [torch.optim.AdamW(one.parameters(), lr=1e-3) for one in models]
+        self.optimizers = [torch.optim.SGD(one.parameters(), lr=1e-3, momentum=0.9, nesterov=True) if "sgd" in forms
+                           else torch.optim.AdamW(one.parameters(), lr=1e-3) for one in models]
         self.schedulers = [torch.optim.lr_scheduler.CosineAnnealingLR(one, 500) for one in self.optimizers]
         self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120, growth_interval=5) if "scaler" in forms else None
-        self.average = Average(self.model)
+        self.average = Average(self.model.module[0] if "large" in forms else self.model)
         data = Data()
         self.sampler = elastic.ElasticSampler(data, global_batch=BATCH - 1 if "narrow" in forms else BATCH, seed=1)
         self.loader = torch.utils.data.DataLoader(data, batch_sampler=self.sampler, num_workers=2 if "workers" in forms else 0)
@@ -82,7 +98,7 @@ class Training:
         every = 5 if "memory" in forms else 0 if "forgets" in forms else None
         self.session = elastic.Session(models, self.optimizers, self.schedulers, self.scaler, sampler=self.sampler,
                                        extra={"average": self.average}, memory_every=every)
-        self.models = models
+        self.models, self.counted = models, 0
         self.journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self.write("ready", step=self.session.step_number)
 
@@ -106,7 +122,10 @@ class Training:
 
     def body(self, number, indices, inputs):
         before = self.session.step_number
-        loss = self.model(inputs).pow(2).mean() + random.random() * 1e-3
+        if DELAY:
+            threading.Event().wait(DELAY)
+        with torch.autocast("cpu", torch.bfloat16, enabled="bf16" in self.forms):
+            loss = self.model(inputs).float().pow(2).mean() + random.random() * 1e-3
         if "accumulate" in self.forms and number % 2 == 0:
             with self.model.no_sync():
                 loss.backward()
@@ -131,7 +150,12 @@ class Training:
             assert total.item() == dist.get_world_size(half)
         place = f"{os.environ.get('DDPRUN_GENERATION')}:{dist.get_rank()}:{self.session.step_number}"
         if os.environ.get("ELASTIC_RAISES") == place:
+            if LINGERS:
+                atexit.register(lambda: os.close(os.open(LINGERS, os.O_RDONLY)))
             raise ValueError(f"step {self.session.step_number}")
+        if "counts" in self.forms and len(self.session.recoveries) > self.counted:
+            self.counted = len(self.session.recoveries)
+            self.write("resources", recoveries=self.counted, **resources())
         if self.session.step_number > before:
             self.write("step", step=self.session.step_number, loss=loss.item().hex(), samples=indices.tolist())
 

@@ -306,11 +306,12 @@ void Supervisor::Explain(const std::string& why) {
 void Supervisor::KillGroup(const std::string& why) {
   Explain(why);
   if (Runs(group_.generation()) && !MayRejoin()) group_.SpareNobody();
-  // Workers that can rejoin hang only because of another one, so they may still let go.
-  if (Runs(group_.generation()) && !group_.spared().empty()) {
-    return Apply(group_.Stop(now_, real_now_, SIGKILL, LetGoBound()), why);
-  }
-  Apply(group_.KillNow(now_, real_now_), why);
+  if (group_.spared().empty()) return Apply(group_.KillNow(now_, real_now_), why);
+  // Workers that can rejoin hang only because of another one, so they may still let go: also when
+  // the stop has begun already, because of a worker that failed here.
+  Apply(Runs(group_.generation()) ? group_.Stop(now_, real_now_, SIGKILL, LetGoBound())
+                                  : group_.CutGrace(),
+        why);
 }
 
 void Supervisor::StopGroup(int signal_number, const std::string& why) {

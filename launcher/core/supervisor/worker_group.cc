@@ -134,6 +134,13 @@ GroupAction WorkerGroup::Stop(Instant now, Instant sent, int signal_number, absl
   return GroupAction::kSignal;
 }
 
+GroupAction WorkerGroup::CutGrace() {
+  if (phase_ != Phase::kStopping || stop_signal_ == SIGKILL) return GroupAction::kNone;
+  stop_signal_ = SIGKILL;
+  grace_end_ = std::min(grace_end_, let_go_end_);
+  return GroupAction::kSignal;
+}
+
 GroupAction WorkerGroup::KillNow(Instant now, Instant sent) {
   if (phase_ != Phase::kRunning && phase_ != Phase::kStopping) return GroupAction::kNone;
   if (!stop_requested_) stop_began_ = sent;

@@ -78,6 +78,11 @@ class WorkerGroup {
   // worker to wait for. `sent`: now by the keeper's clock, as WorkerEnd.seen.
   GroupAction Stop(Instant now, Instant sent, int signal_number, absl::Duration grace);
 
+  // Shortens a stop that is under way: workers that can't rejoin are killed now, the others keep
+  // their time to let go. Returns kSignal; kNone if the group isn't being stopped, or was stopped
+  // by SIGKILL. Requires: spared() isn't empty.
+  GroupAction CutGrace();
+
   // Gives up waiting: returns kSweep unless the group is already being swept. `sent`: as above.
   GroupAction KillNow(Instant now, Instant sent);
 
