@@ -14,7 +14,7 @@ ddprun_build_packages=(
 # What the tests, the linters and the benchmarks need on top.
 ddprun_test_packages=(
   libgtest-dev libgmock-dev libbenchmark-dev
-  clang clang-tidy clang-format libclang-rt-14-dev shellcheck
+  clang clang-tidy clang-format libclang-rt-dev shellcheck
   iproute2 nftables procps util-linux
   chromium
   dpkg-dev groff-base openssl zsh python3-jsonschema

@@ -378,17 +378,33 @@ class Compiled(unittest.TestCase):
         with open(os.path.join(self.folder, name), "w", encoding="utf-8") as sink:
             sink.write(text)
 
-    def run_check(self, name):
+    def needs(self, tool):
+        reason = compiled.other_release(tool)
+        if reason:
+            self.skipTest(reason)
+
+    def run_check(self, name, **environment):
         source = os.path.join(self.folder, "base", "a.cc")
         self.write("compile_commands.json", f'[{{"directory": "{self.folder}", "file": "{source}", '
                    f'"command": "g++ -std=c++20 -I{self.folder} -o a.o -c {source}"}}]')
         result = subprocess.run(
             [sys.executable, os.path.join(_HERE, "compiled.py"), name, "--build", self.folder, "--root", self.folder],
-            env={**os.environ, "XDG_CACHE_HOME": os.path.join(self.folder, "cache")}, capture_output=True, text=True,
-            check=False)
+            env={**os.environ, "XDG_CACHE_HOME": os.path.join(self.folder, "cache"), **environment},
+            capture_output=True, text=True, check=False)
         return result.returncode, result.stdout + result.stderr
 
+    def test_another_clang_is_skipped(self):
+        programs = os.path.join(self.folder, "programs")
+        os.mkdir(programs)
+        for check, tool in (("format", "clang-format"), ("tidy", "clang-tidy")):
+            with open(os.path.join(programs, tool), "w", encoding="utf-8") as sink:
+                sink.write(f"#!/bin/sh\necho Debian {tool} version 19.1.7\nexit 0\n")
+            os.chmod(sink.name, 0o755)
+            status, text = self.run_check(check, PATH=programs + os.pathsep + os.environ["PATH"])
+            self.assertEqual((compiled.SKIPPED, f"{tool} 19 is installed; the sources are held to release 14\n"), (status, text))
+
     def test_format(self):
+        self.needs("clang-format")
         self.write("base/b.cc", "int other = 0;\n")
         self.write("base/a.cc", "int main( ) { return 0; }\n")
         for checked in (2, 1):  # what is well is remembered
@@ -433,6 +449,7 @@ class Compiled(unittest.TestCase):
         self.assertNotEqual(key("/clone"), key("/clone", "-O0"))
 
     def test_tidy_and_its_memory(self):
+        self.needs("clang-tidy")
         self.write("base/a.cc", "#include <cstring>\nint main() {\n  int b[4];\n  memset(b, '0', 16);\n  return b[0];\n}\n")
         status, text = self.run_check("tidy")
         self.assertEqual(1, status, text)
