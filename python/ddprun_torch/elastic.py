@@ -19,6 +19,9 @@ from ddprun_torch.program import find_ddprun, name_debugger
 # torch's default for --master-port. On one node a free port serves better: two jobs don't collide.
 _DEFAULT_MASTER_PORT = "29500"
 _PUMP_PATIENCE = 5  # seconds
+# Fields that the LaunchConfig of some torch from 2.4 to 2.9 lacks, with what later ones have in them unless their caller says more.
+_LATER_FIELDS = {"signals_to_handle": "SIGTERM,SIGINT,SIGHUP,SIGQUIT", "event_log_handler": "null", "numa_options": None,
+                 "duplicate_stdout_filters": None, "duplicate_stderr_filters": None, "virtual_local_rank": False}
 
 
 def launch_agent(config, entrypoint, args):
@@ -35,7 +38,8 @@ def launch_agent(config, entrypoint, args):
         name, command = _command(entrypoint, list(args), config, folder)
         report, events = os.path.join(folder, "report.json"), os.path.join(folder, "events.jsonl")
         arguments = [*options_of(config), "--report_file", report, "--event_log", events, *command]
-        status, got = _run([find_ddprun(), *arguments], _environment(config, entrypoint), config.signals_to_handle)
+        status, got = _run([find_ddprun(), *arguments], _environment(config, entrypoint),
+                           _later_field(config, "signals_to_handle"))
         if got is not None:
             from torch.distributed.elastic.multiprocessing.api import SignalException
 
@@ -49,21 +53,26 @@ def launch_agent(config, entrypoint, args):
 
 # ---------------------------------------------------------------- options for ddprun
 
+def _later_field(config, name):
+    return getattr(config, name, _LATER_FIELDS[name])
+
+
 def options_of(config):
     """ddprun's options for a LaunchConfig."""
     options = ["--nnodes", f"{config.min_nodes}:{config.max_nodes}", "--nproc_per_node", str(config.nproc_per_node),
                "--rdzv_id", str(config.run_id), "--max_restarts", str(config.max_restarts), "--role", config.role,
-               "--signals_to_handle", config.signals_to_handle, "--event_log_handler", config.event_log_handler]
+               "--signals_to_handle", _later_field(config, "signals_to_handle"),
+               "--event_log_handler", _later_field(config, "event_log_handler")]
     options += _rendezvous_options(config)
     if config.local_addr:
         options += ["--local_addr", config.local_addr]
-    if config.virtual_local_rank:
+    if _later_field(config, "virtual_local_rank"):
         options += ["--virtual_local_rank"]
     for name in ("duplicate_stdout_filters", "duplicate_stderr_filters"):
-        needles = getattr(config, name)
+        needles = _later_field(config, name)
         if needles:
             options += [f"--{name}", ",".join(needle.replace(",", ",,") for needle in needles)]
-    numa = config.numa_options
+    numa = _later_field(config, "numa_options")
     if numa is not None:
         options += ["--numa_binding", numa.affinity_mode.value]
         if numa.should_fall_back_if_binding_fails:
@@ -97,10 +106,10 @@ def _streams(choice):
 
 
 def _log_options(specs):
-    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
-
     if specs is None:
         return []
+    from torch.distributed.elastic.multiprocessing.api import DefaultLogsSpecs
+
     if type(specs) is not DefaultLogsSpecs:
         raise ValueError(f"ddprun writes logs itself and can't use {type(specs).__name__}; use DefaultLogsSpecs")
     options = ["--redirects", _streams(specs._redirects), "--tee", _streams(specs._tee)]

@@ -28,7 +28,7 @@ def install():
       (now, if it has been): elastic_launch(), torch.distributed.run.run() and main(), and what is built
       on them (accelerate, …), use it.
     """
-    launcher, arguments = launcher_of(getattr(sys, "orig_argv", []))
+    launcher, arguments = launcher_of(_command_line())
     if launcher is not None:
         from ddprun_torch.program import become_ddprun
 
@@ -37,6 +37,14 @@ def install():
         _replace(sys.modules[_API])
     elif not any(isinstance(finder, _Finder) for finder in sys.meta_path):
         sys.meta_path.insert(0, _Finder())
+
+
+def _command_line():
+    """What this interpreter was started with: sys.orig_argv, which Python 3.8 and 3.9 lack."""
+    if hasattr(sys, "orig_argv"):
+        return sys.orig_argv
+    with open("/proc/self/cmdline", "rb") as source:
+        return [os.fsdecode(word) for word in source.read().split(b"\0")[:-1]]
 
 
 def launcher_of(words):

@@ -6,13 +6,14 @@ import os
 import signal
 import subprocess
 import sys
+import types
 import unittest
 
 from python_bed import DDPRUN, LAUNCHERS, MISSING, PACKAGE, PATIENCE, WHOLE, ParkedCaller, PythonTestCase
 from ports import enter_private_network
 
 sys.path.insert(0, PACKAGE)
-from ddprun_torch import shim  # noqa: E402
+from ddprun_torch import elastic, shim  # noqa: E402
 
 SHOW = '''import os, sys
 facts = ["worker", os.environ["RANK"], os.environ["WORLD_SIZE"], str(os.environ.get("DDPRUN_GENERATION")), *sys.argv[1:]]
@@ -43,6 +44,19 @@ class CommandLines(unittest.TestCase):
             self.assertEqual(expected, shim.launcher_of(words), words)
 
 
+class Configs(unittest.TestCase):
+    def test_a_config_of_torch_2_4(self):
+        """It has no more fields than these."""
+        config = types.SimpleNamespace(
+            min_nodes=1, max_nodes=2, nproc_per_node=2, logs_specs=None, run_id="j", role="default_role", rdzv_endpoint="host0:1",
+            rdzv_backend="c10d", rdzv_configs={"timeout": 900}, rdzv_timeout=-1, max_restarts=3, monitor_interval=0.1,
+            start_method="spawn", log_line_prefix_template=None, metrics_cfg={}, local_addr=None)
+        self.assertEqual(["--nnodes", "1:2", "--nproc_per_node", "2", "--rdzv_id", "j", "--max_restarts", "3",
+                          "--role", "default_role", "--signals_to_handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
+                          "--event_log_handler", "null", "--rdzv_backend", "c10d", "--rdzv_endpoint", "host0:1"],
+                         elastic.options_of(config))
+
+
 class Programs(PythonTestCase):
     """Programs that don't import torch: the interpreter becomes ddprun before that."""
 
@@ -54,6 +68,15 @@ class Programs(PythonTestCase):
         for name, words in (("shim", ["-m", "torch.distributed.run"]), ("run", ["-m", "ddprun_torch.run"])):
             text = self.text_of(self.plain(name, [*words, "--nproc_per_node", 2, script, "a"]))
             self.assertEqual({"worker 0 2 1 a", "worker 1 2 1 a"}, set(text.splitlines()))
+
+    def test_python_3_9_has_no_orig_argv(self):
+        script = self.bed.write("show.py", SHOW)
+        path = self.bed.path("sitecustomize.py")
+        with open(path, encoding="utf-8") as source:
+            text = source.read()
+        self.bed.write("sitecustomize.py", "import sys\ndel sys.orig_argv\n" + text)
+        text = self.text_of(self.plain("shim", ["-m", "torch.distributed.run", "--nproc_per_node", 2, script, "a"]))
+        self.assertEqual({"worker 0 2 1 a", "worker 1 2 1 a"}, set(text.splitlines()))
 
     def test_launch_passes_the_local_rank_unless_told_otherwise(self):
         script = self.bed.write("show.py", SHOW)
