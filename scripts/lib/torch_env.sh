@@ -9,6 +9,9 @@ ddprun_torch_version=2.11.0
 # The oldest and the newest that PyPI has for Python 3.11.
 ddprun_torch_oldest=1.13.0
 ddprun_torch_newest=2.15.0
+# The oldest that ddprun's Python modules are tested with.
+# shellcheck disable=SC2034  # scripts/test uses it
+ddprun_modules_torch_oldest=2.4.1
 # The libraries of CUDA that the newest needs newer than the pinned one has them.
 ddprun_torch_newest_libraries=(nvidia-nccl-cu13==2.30.7 nvidia-nvshmem-cu13==3.7.2)
 ddprun_accelerate_version=1.15.0

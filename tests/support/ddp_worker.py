@@ -42,7 +42,7 @@ def save(model, step):
     tell("saving", step=step)
     partial = f"{CHECKPOINT}.{GENERATION}.partial"
     with open(partial, "wb") as sink:
-        torch.save({"model": model.state_dict(), "step": step, "padding": os.urandom(PADDING)}, sink)
+        torch.save({"model": model.state_dict(), "step": step, "padding": torch.empty(PADDING, dtype=torch.uint8)}, sink)
         sink.flush()
         os.fsync(sink.fileno())
     os.rename(partial, CHECKPOINT)
