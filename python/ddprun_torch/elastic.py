@@ -19,12 +19,13 @@ from ddprun_torch.program import find_ddprun, name_debugger
 # torch's default for --master-port. On one node a free port serves better: two jobs don't collide.
 _DEFAULT_MASTER_PORT = "29500"
 _PUMP_PATIENCE = 5  # seconds
-# Fields that the LaunchConfig of some torch from 2.4 to 2.9 lacks, with what later ones have in them unless their caller says more.
+# Fields that LaunchConfig lacks in some torch from 2.4 on, with what later ones have in them unless their caller says more.
 _LATER_FIELDS = {"signals_to_handle": "SIGTERM,SIGINT,SIGHUP,SIGQUIT", "event_log_handler": "null", "numa_options": None,
-                 "duplicate_stdout_filters": None, "duplicate_stderr_filters": None, "virtual_local_rank": False}
+                 "duplicate_stdout_filters": None, "duplicate_stderr_filters": None, "virtual_local_rank": False,
+                 "shutdown_timeout": None}
 
 
-def launch_agent(config, entrypoint, args):
+def launch_agent(config, entrypoint, args, health_check_server=None):
     """Runs a job as torch.distributed.launcher.api.launch_agent does, from the same LaunchConfig.
 
     Returns: {global rank: result} of this node's workers; results are None unless `entrypoint` is a function.
@@ -33,6 +34,9 @@ def launch_agent(config, entrypoint, args):
     FileNotFoundError without ddprun; ValueError for what ddprun can't do (see docs/PYTHON.md).
     """
     name_debugger()
+    if health_check_server is not None:
+        raise ValueError(f"ddprun answers health checks itself (TORCHELASTIC_HEALTH_CHECK_PORT) and can't use a "
+                         f"{type(health_check_server).__name__}; leave health_check_server out")
     folder = tempfile.mkdtemp(prefix="ddprun_torch_")
     try:
         name, command = _command(entrypoint, list(args), config, folder)
@@ -72,6 +76,9 @@ def options_of(config):
         needles = _later_field(config, name)
         if needles:
             options += [f"--{name}", ",".join(needle.replace(",", ",,") for needle in needles)]
+    shutdown_seconds = _later_field(config, "shutdown_timeout")
+    if shutdown_seconds is not None:
+        options += ["--shutdown_timeout", f"{shutdown_seconds}s"]
     numa = _later_field(config, "numa_options")
     if numa is not None:
         options += ["--numa_binding", numa.affinity_mode.value]

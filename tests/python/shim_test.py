@@ -45,16 +45,27 @@ class CommandLines(unittest.TestCase):
 
 
 class Configs(unittest.TestCase):
-    def test_a_config_of_torch_2_4(self):
+    """Without torch: LaunchConfigs of other torches."""
+
+    @staticmethod
+    def of_2_4(**later):
         """It has no more fields than these."""
-        config = types.SimpleNamespace(
+        return types.SimpleNamespace(
             min_nodes=1, max_nodes=2, nproc_per_node=2, logs_specs=None, run_id="j", role="default_role", rdzv_endpoint="host0:1",
             rdzv_backend="c10d", rdzv_configs={"timeout": 900}, rdzv_timeout=-1, max_restarts=3, monitor_interval=0.1,
-            start_method="spawn", log_line_prefix_template=None, metrics_cfg={}, local_addr=None)
+            start_method="spawn", log_line_prefix_template=None, metrics_cfg={}, local_addr=None, **later)
+
+    def test_torch_2_4(self):
         self.assertEqual(["--nnodes", "1:2", "--nproc_per_node", "2", "--rdzv_id", "j", "--max_restarts", "3",
                           "--role", "default_role", "--signals_to_handle", "SIGTERM,SIGINT,SIGHUP,SIGQUIT",
                           "--event_log_handler", "null", "--rdzv_backend", "c10d", "--rdzv_endpoint", "host0:1"],
-                         elastic.options_of(config))
+                         elastic.options_of(self.of_2_4()))
+
+    def test_torch_2_15(self):
+        options = elastic.options_of(self.of_2_4(shutdown_timeout=5))
+        self.assertEqual("5s", options[options.index("--shutdown_timeout") + 1])
+        with self.assertRaisesRegex(ValueError, "answers health checks itself .* can't use a object; leave"):
+            elastic.launch_agent(self.of_2_4(), "sh", [], health_check_server=object())
 
 
 class Programs(PythonTestCase):
