@@ -208,11 +208,14 @@ absl::Status Agent::StartSideChannels(const std::string& hostname) {
 }
 
 void Agent::StartMarks() {
-  if (!plan_.count_steps || !plan_.runs_python) return;
-  absl::StatusOr<StepMarks> marks = StepMarks::Create(runtime_dir_->File("marks"));
+  const StepMarks::Settings settings = {.count_steps = plan_.count_steps,
+                                        .in_process_restart = plan_.in_process_restart};
+  if (!plan_.runs_python || !(settings.count_steps || settings.in_process_restart)) return;
+  absl::StatusOr<StepMarks> marks = StepMarks::Create(runtime_dir_->File("marks"), settings);
   if (!marks.ok()) {
-    return Notify(absl::StrCat("warning: the steps of scripts that mark nothing are not counted: ",
-                               marks.status().message()));
+    return Notify(absl::StrCat("warning: the steps of scripts that mark nothing are not counted",
+                               settings.in_process_restart ? ", and a failure restarts all" : "",
+                               ": ", marks.status().message()));
   }
   marks_.emplace(*std::move(marks));
 }

@@ -237,6 +237,7 @@ struct LaunchPlan {
   ExitBarrierSettings exit_barrier;
   // --mark auto: workers in Python have the steps of their optimizers marked.
   bool count_steps = true;
+  bool in_process_restart = false;  // of Hugging Face's Trainer (docs/ELASTIC.md)
   HangSettings hangs;
   OnHang on_hang = OnHang::kRestart;
   // --on_stopped restart: a worker that a signal stops counts as failed at once.

@@ -21,19 +21,12 @@ STORE_SECONDS = 10  # after which it is said that a store isn't where the script
 WITNESS = os.path.join(os.path.dirname(__file__), "_ddprun_witness.py")
 
 
-class _Steps:
-    """A finder of importlib that finds nothing; it waits for torch's optimizers, and then for their steps, and for its process
-    groups, beside which a witness looks on."""
+class _Finder:
+    """A finder of importlib that finds nothing: it waits for modules."""
 
-    def __init__(self, path):
-        self.path = path
-        self.pid = os.getpid()
-        self.memory = self.page = self.witness = self.make_witness = None
-        self.word = 0  # as we stored it last
-        self.place = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")  # of the workers' store
-        self.stepped = set()  # the optimizers of this step, by id
-        self.over = False
-        self.awaited = {"torch.optim.optimizer": self.attach, "torch.distributed.distributed_c10d": self.attach_groups}
+    def await_modules(self, awaited):
+        """awaited: {name of a module: what to call with it}"""
+        self.awaited = awaited
         for name in list(self.awaited):
             if name in sys.modules:  # a warm start
                 self.awaited.pop(name)(sys.modules[name])
@@ -68,6 +61,46 @@ class _Steps:
 
         loader.exec_module = exec_module
         return spec
+
+
+class _InProcessRestart(_Finder):
+    """Has ddprun's Python package take over the script's process group (--in_process_restart)."""
+
+    def __init__(self):
+        self.await_modules({"torch.distributed.distributed_c10d": self.attach})
+
+    def attach(self, module):
+        original = module.init_process_group
+
+        def init_process_group(*args, **kwargs):
+            try:
+                from ddprun.elastic.automatic import begin
+            except Exception as error:
+                if os.environ.get("RANK") == "0":
+                    print("ddprun: --in_process_restart: ddprun's module can't be imported in %s (docs/INSTALL.md): %s: a "
+                          "failure restarts all processes" % (sys.executable, error), file=sys.stderr, flush=True)
+                return original(*args, **kwargs)
+            return begin(original, *args, **kwargs)
+
+        for name in ("__doc__", "__module__", "__qualname__"):
+            setattr(init_process_group, name, getattr(original, name))
+        for one in list(sys.modules.values()):  # those that have imported its name
+            if getattr(one, "__dict__", {}).get("init_process_group") is original:
+                one.init_process_group = init_process_group
+
+
+class _Steps(_Finder):
+    """Waits for torch's optimizers, and then for their steps, and for its process groups, beside which a witness looks on."""
+
+    def __init__(self, path):
+        self.path = path
+        self.pid = os.getpid()
+        self.memory = self.page = self.witness = self.make_witness = None
+        self.word = 0  # as we stored it last
+        self.place = os.environ.get("MASTER_ADDR"), os.environ.get("MASTER_PORT")  # of the workers' store
+        self.stepped = set()  # the optimizers of this step, by id
+        self.over = False
+        self.await_modules({"torch.optim.optimizer": self.attach, "torch.distributed.distributed_c10d": self.attach_groups})
 
     def attach(self, module):
         register = getattr(module, "register_optimizer_step_post_hook", None)
@@ -199,7 +232,10 @@ def _run():
     hook = os.path.dirname(__file__)
     sys.path[:] = [entry for entry in sys.path if entry != hook]
     sys.path_importer_cache.pop(hook, None)
-    if os.environ.get("DDPRUN_PROGRESS"):
+    counts = not os.environ.pop("DDPRUN_MARK_OFF", "")
+    if os.environ.pop("DDPRUN_IN_PROCESS_RESTART", ""):
+        _InProcessRestart()
+    if counts and os.environ.get("DDPRUN_PROGRESS"):
         _Steps(os.environ["DDPRUN_PROGRESS"])
     sys.modules.pop("sitecustomize", None)
     from importlib.machinery import PathFinder

@@ -11,11 +11,11 @@
 
 namespace ddprun::launcher {
 
-absl::StatusOr<StepMarks> StepMarks::Create(std::string folder) {
+absl::StatusOr<StepMarks> StepMarks::Create(std::string folder, Settings settings) {
   DDPRUN_RETURN_IF_ERROR(MakeFolders(folder));
   DDPRUN_RETURN_IF_ERROR(WriteFile(folder + "/sitecustomize.py", kMarksSource));
   DDPRUN_RETURN_IF_ERROR(WriteFile(folder + "/_ddprun_witness.py", kWitnessSource));
-  return StepMarks(std::move(folder));
+  return StepMarks(std::move(folder), settings);
 }
 
 void StepMarks::Prepare(const EnvironmentLookup& inherited,
@@ -33,6 +33,8 @@ void StepMarks::Prepare(const EnvironmentLookup& inherited,
     if (!before->empty()) absl::StrAppend(&path, ":", *before);
   }
   environment->push_back(absl::StrCat("PYTHONPATH=", path));
+  if (!settings_.count_steps) environment->push_back("DDPRUN_MARK_OFF=1");
+  if (settings_.in_process_restart) environment->push_back("DDPRUN_IN_PROCESS_RESTART=1");
 }
 
 }  // namespace ddprun::launcher

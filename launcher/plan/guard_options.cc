@@ -47,6 +47,14 @@ void DefineGuardOptions(LaunchArguments* target, OptionSet* options) {
                              "seconds, beside the restart; then they are killed. kill: they are "
                              "killed with their worker. spare: as wait, but after success they are "
                              "left running."});
+  options->AddFlag(
+      &target->in_process_restart,
+      {.names = "--in-process-restart",
+       .help = "When a worker is lost of a script that calls train() of Hugging Face's "
+               "Trainer, the others go on in their processes. The script needs no "
+               "change; a line at the start says whether its training can be kept "
+               "(docs/ELASTIC.md). Otherwise all workers are restarted, as without "
+               "this option."});
   options->AddValue(&target->memory_checkpoints,
                     {.names = "--memory-checkpoints",
                      .placeholder = "SIZE|PERCENT",
@@ -67,6 +75,7 @@ absl::Status PlanGuards(const LaunchArguments& arguments, LaunchPlan* plan) {
   }
   plan->use_cgroup = arguments.cgroup.text == "on";
   DDPRUN_RETURN_IF_ERROR(PlanLeftovers(arguments.leftovers, &plan->leftovers));
+  plan->in_process_restart = arguments.in_process_restart;
   MemoryCheckpointPlan* memory = &plan->memory_checkpoints;
   if (const Argument& size = arguments.memory_checkpoints;
       size.filled() && !ReadMemorySize(size.text, &memory->bytes, &memory->percent)) {

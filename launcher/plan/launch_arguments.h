@@ -49,6 +49,7 @@ struct LaunchArguments {
   Argument role{.text = LaunchPlan().role};
   Argument start_method{.text = "spawn"};
   bool virtual_local_rank = false;
+  bool in_process_restart = false;
   bool debug = false;
   Argument numa_binding;
   Argument cpu_binding{.text = "none"};

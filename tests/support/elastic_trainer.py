@@ -145,9 +145,13 @@ class Moments(TrainerCallback):
 
 
 class Counting(Trainer):
-    """Has a counter of its own, as TRL's trainers do."""
+    """Has counters of its own, as TRL's trainers do."""
 
-    seen, total = [], 0
+    seen, total, trains = [], 0, 0
+
+    def train(self, *arguments, **named):
+        self.trains += 1
+        return super().train(*arguments, **named)
 
     def compute_loss(self, model, inputs, return_outputs=False, num_items_in_batch=None, **named):
         inputs = dict(inputs)
@@ -205,6 +209,7 @@ class Script:
         self.trainer.train(resume_from_checkpoint=checkpoint)
         trainer = self.trainer
         self.journal.write("end", step=trainer.state.global_step, digests=self.digests(), total=trainer.total,
+                           trains=trainer.trains,
                            history=[timeless(one) for one in trainer.state.log_history],
                            best=os.path.basename(trainer.state.best_model_checkpoint or ""), flos=trainer.state.total_flos,
                            recoveries=[list(one) for one in self.run.recoveries] if self.run else [])

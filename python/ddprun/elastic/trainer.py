@@ -94,10 +94,12 @@ def _refuse(what):
 class Attached:
     """What attach() adds to a Trainer. recoveries: as a Session's."""
 
-    def __init__(self, trainer, membership):
+    def __init__(self, trainer, membership, on_refusal=None):
+        """on_refusal(what): is called for what is found out only in train(), instead of an error."""
         what = _obstacle(trainer)
         if what:
             _refuse(what)
+        self._on_refusal = on_refusal
         self._trainer, self._membership = trainer, membership
         self._place = (membership.rank, membership.size)
         self._is_newcomer = membership.is_newcomer
@@ -122,6 +124,17 @@ class Attached:
     def _wrap(self, owner, name, wrapper):
         self._originals[name] = getattr(owner, name)
         setattr(owner, name, wrapper)
+
+    def detach(self):
+        """The Trainer's loop is its own again."""
+        for owner in (self._trainer, self._trainer.callback_handler):
+            for name in self._originals:
+                vars(owner).pop(name, None)
+
+    def train(self, original, *arguments, **named):
+        """The Trainer's train(), where one of a child is under way. original: the Trainer's own."""
+        self._originals["train"] = original
+        return self._train(*arguments, **named)
 
     def _call(self, name, *arguments, **named):
         return self._originals[name](*arguments, **named)
@@ -155,6 +168,10 @@ class Attached:
     def _begin(self):
         trainer = self._trainer
         loader = trainer.callback_handler.train_dataloader
+        if why_not(loader) and self._on_refusal is not None:
+            self.detach()
+            self._on_refusal(why_not(loader))
+            return
         if why_not(loader):
             _refuse(why_not(loader))
         if Session._exists:
@@ -430,5 +447,5 @@ class Attached:
         self._keep()
 
 
-def attach(trainer, membership):
-    return Attached(trainer, membership)
+def attach(trainer, membership, on_refusal=None):
+    return Attached(trainer, membership, on_refusal)

@@ -1,4 +1,4 @@
-// --leftovers, --memory_checkpoints.
+// --leftovers, --memory_checkpoints, --in_process_restart.
 #include <gtest/gtest.h>
 
 #include "tests/unit/launcher/cli/fake_host.h"
@@ -33,6 +33,13 @@ TEST(MemoryCheckpointOptions, Values) {
   EXPECT_EQ(PlanOf("--memory_checkpoints 0 train.py").memory_checkpoints.bytes, uint64_t{0});
   ExpectRefused({"--memory_checkpoints 8GB train.py", 1,
                  "--memory_checkpoints '8GB': is no size (8GiB, 512MiB) and no percentage (10%)"});
+}
+
+TEST(InProcessRestartOption, IsOffByDefault) {
+  EXPECT_FALSE(PlanOf("train.py").in_process_restart);
+  EXPECT_TRUE(PlanOf("--in_process_restart train.py").in_process_restart);
+  EXPECT_TRUE(PlanOf("--in-process-restart train.py").in_process_restart);
+  EXPECT_TRUE(PlanOf("train.py", {{"PET_IN_PROCESS_RESTART", "1"}}).in_process_restart);
 }
 
 }  // namespace

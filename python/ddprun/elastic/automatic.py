@@ -1,0 +1,190 @@
+"""--in_process_restart: an unchanged script of Hugging Face's Trainer trains through failures (docs/ELASTIC.md).
+
+The script's group is torch's own until it calls Trainer.train(), and until all ranks know that this training can be kept. Only
+then they take a group of ddprun's in its place:
+
+    rank 0                                      rank 1                        a new rank 1
+    init_process_group(): torch's               the same                      ddprun's, which stands in: peers were kept
+    TrainingArguments, data, model              the same                      the same
+    train(): "nothing against it"    <->        the same
+    ddprun's group, attach(), train             the same                      attach(), train: from a peer's state
+
+What can't be kept is named in a line, and nothing here acts any more: a failure restarts all processes.
+
+launcher/marks has begin() called in place of torch.distributed.init_process_group().
+"""
+
+import functools
+import pickle
+import sys
+from datetime import timedelta
+
+import torch
+import torch.distributed as dist
+from torch.optim.optimizer import register_optimizer_step_pre_hook
+
+from ddprun import elastic
+from ddprun.elastic import groups as _groups
+from ddprun.elastic.groups import groups
+from ddprun.elastic.membership import Membership, say
+
+_OPTION = "--in_process_restart"
+_RESTARTED = "a failure restarts all processes"
+_OWN_LOOP = "no train() of transformers' Trainer; a loop of the script's own takes an elastic.Session (docs/ELASTIC.md)"
+_NAMES = ("backend", "init_method", "timeout", "world_size", "rank", "store", "group_name", "pg_options", "device_id")
+_DEFAULTS = {"init_method": (None, "env://"), "store": (None,), "group_name": ("", None), "pg_options": (None,), "device_id": (None,)}
+
+_way = None
+
+
+def begin(original, *arguments, **named):
+    """torch's init_process_group(), of a script that ddprun has started with the option. original: torch's own."""
+    global _way
+    given = {**dict(zip(_NAMES, arguments)), **named}
+    membership = Membership.of_environment()
+    if _way is not None or membership is None or membership.size == 1 or given.get("backend") == _groups.NAME:
+        return original(*arguments, **named)
+    why = _obstacle(given, membership)
+    if why:
+        say(f"{_OPTION}: {why}: {_RESTARTED}")
+        return original(*arguments, **named)
+    timeout = given.get("timeout") or timedelta(minutes=30)
+    membership.prepare(timeout)
+    membership.arrive()
+    _way = _Way(membership, original, timeout)
+    if membership.is_newcomer:
+        _way.take_group()
+    else:
+        original(*arguments, **named)
+    _way.watch()
+    return None
+
+
+def _obstacle(given, membership):
+    backend = str(given.get("backend") or "").lower() or None
+    others = [name for name, usual in _DEFAULTS.items() if given.get(name) not in usual]
+    if given.get("rank", -1) not in (-1, membership.rank) or given.get("world_size", -1) not in (-1, membership.size, None):
+        others.append("rank or world_size")
+    return elastic._obstacle("gloo" if backend == "cpu:gloo" else backend, others)
+
+
+class _Way:
+    """How far this process is on its way from a script that knows nothing to a training that is kept."""
+
+    def __init__(self, membership, original, timeout):
+        self._membership, self._original, self._timeout = membership, original, timeout
+        self._is_over = False  # the Trainer was found, or nothing can be kept
+        self._hook = None      # of the first update
+
+    def watch(self):
+        """Has the script's calls come here."""
+        _wrap(torch.nn.parallel.DistributedDataParallel, "__init__", self._on_model)
+        self._hook = register_optimizer_step_pre_hook(lambda *_: self._refuse(_OWN_LOOP))
+        _after_import("transformers.trainer", lambda module: _wrap(module.Trainer, "train", self._on_train))
+
+    def take_group(self):
+        """Puts a group of ddprun's in the place of torch's."""
+        before = dist.group.WORLD  # stays connected until all ranks have connected the new one, and so have left this one
+        if before is not None:
+            dist.destroy_process_group()
+        self._original(_groups.NAME, store=groups.store, rank=self._membership.rank, world_size=self._membership.size, timeout=self._timeout)
+        elastic._membership = self._membership
+
+    def _on_model(self, original, model, *arguments, **named):
+        self._refuse(_OWN_LOOP)  # its model would stay with torch's group
+        return original(model, *arguments, **named)
+
+    def _on_train(self, original, trainer, *arguments, **named):
+        attached = None
+        if not self._is_over:
+            attached = self._attach(trainer, is_search=bool(named.get("trial") or len(arguments) > 1))
+        if attached is None:
+            return original(trainer, *arguments, **named)
+        try:
+            # A child's train() is under way already, so only the Trainer's own comes next.
+            return attached.train(functools.partial(original, trainer), *arguments, **named)
+        finally:
+            attached.detach()  # another train() is transformers' alone
+
+    def _attach(self, trainer, is_search):
+        """What is attached to a Trainer; None = it can't be kept."""
+        from ddprun.elastic import trainer as implementation
+        missing = implementation.missing_parts(trainer)
+        why = f"this version of transformers lacks {', '.join(missing)}" if missing else implementation._obstacle(trainer)
+        if len(dist.distributed_c10d._world.pg_map) > 1:
+            why = "groups of some ranks"
+        elif is_search:
+            why = "a search of hyperparameters"
+        if self._membership.is_newcomer:
+            if why:
+                raise SystemExit(f"ddprun.elastic: {why}, which its peers have not")
+        elif not self._agree(why):
+            return None
+        else:
+            self.take_group()
+            say(f"{_OPTION}: found {type(trainer).__name__}.train() of transformers: the others go on in their processes when a "
+                "worker is lost")
+        self._end()
+        return implementation.attach(trainer, self._membership, self._say_why_not)
+
+    def _agree(self, why):
+        """Whether no rank has a reason against it."""
+        names = [f"ddprun/automatic/{rank}" for rank in range(self._membership.size)]
+        told = groups.store.gather(names[self._membership.rank], pickle.dumps(why), names)
+        why = next((one for one in map(pickle.loads, told) if one), "")
+        if why:
+            self._end()
+            self._say_why_not(why)
+        return not why
+
+    def _refuse(self, why):
+        if not self._is_over:
+            self._end()
+            say(f"{_OPTION}: {why}: {_RESTARTED}")
+
+    @staticmethod
+    def _say_why_not(what):
+        say(f"{_OPTION}: can't keep {what}: {_RESTARTED}")
+
+    def _end(self):
+        self._is_over = True
+        if self._hook is not None:
+            self._hook.remove()
+
+
+def _wrap(owner, name, wrapper):
+    original = getattr(owner, name)
+
+    @functools.wraps(original)
+    def wrapped(*arguments, **named):
+        return wrapper(original, *arguments, **named)
+    setattr(owner, name, wrapped)
+
+
+def _after_import(name, function):
+    """Calls function(module) when a module is imported, at once if it is."""
+    if name in sys.modules:
+        function(sys.modules[name])
+    else:
+        sys.meta_path.insert(0, _Finder(name, function))
+
+
+class _Finder:
+    """A finder of importlib that finds nothing: it waits for a module."""
+
+    def __init__(self, name, function):
+        self._name, self._function = name, function
+
+    def find_spec(self, name, path=None, target=None):
+        if name != self._name:
+            return None
+        sys.meta_path.remove(self)
+        spec = next((one for one in (finder.find_spec(name, path, target) for finder in sys.meta_path) if one is not None), None)
+        if spec is not None and spec.loader is not None:
+            execute = spec.loader.exec_module
+
+            def exec_module(module):
+                execute(module)
+                self._function(module)
+            spec.loader.exec_module = exec_module
+        return spec
