@@ -51,8 +51,9 @@ void DefineWarmOptions(LaunchArguments* target, OptionSet* options) {
                      .help = "Keep a Python interpreter ready that has imported what the script "
                              "imports, and fork workers from it, so that a restart doesn't wait "
                              "for imports. What to import is learned from the first workers. "
-                             "Default: as on, where workers may be restarted (--max_restarts, or "
-                             "a number of nodes that may change), and a start never waits "
+                             "Default: as on, where workers may be restarted (--max_restarts, "
+                             "--in_process_restart, or a number of nodes that may change), and a "
+                             "start never waits "
                              "for imports ahead that are slower than its own. on: the first start "
                              "waits for them, too, if an earlier job has learned them, and a line "
                              "says why workers start cold. off: never. A program with ddprun's "
@@ -78,7 +79,8 @@ absl::Status PlanWarm(const LaunchArguments& arguments, const EnvironmentLookup&
   }
   // Only if workers may be started again; otherwise imports ahead are never used.
   const bool by_default = !arguments.warm.given() && plan->runs_python &&
-                          (plan->job.max_restarts > 0 || plan->job.nodes_min < plan->job.nodes_max);
+                          (plan->job.max_restarts > 0 || arguments.in_process_restart ||
+                           plan->job.nodes_min < plan->job.nodes_max);
   plan->warm.on = arguments.warm.given() ? arguments.warm.text == "on" : by_default;
   plan->warm.unasked = by_default && !arguments.preload.filled() && !arguments.warm_memory.filled();
   plan->warm.asks_daemon = plan->warm.on || !arguments.warm.given();

@@ -15,8 +15,8 @@ TEST(WarmOptions, Defaults) {
 }
 
 TEST(WarmOptions, ItIsOnByItselfWhereWorkersMayStartAgain) {
-  for (const char* line :
-       {"--max_restarts 3 train.py", "--nnodes 1:2 --rdzv_endpoint n0 train.py"}) {
+  for (const char* line : {"--max_restarts 3 train.py", "--in_process_restart train.py",
+                           "--nnodes 1:2 --rdzv_endpoint n0 train.py"}) {
     const LaunchPlan plan = PlanOf(line);
     EXPECT_TRUE(plan.warm.on) << line;
     EXPECT_TRUE(plan.warm.unasked) << line;
