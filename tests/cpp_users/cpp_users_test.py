@@ -2,6 +2,7 @@
 """Programs as users write them, against the installed ddprun: each does what its head says. CPP_USERS=NAME,…: only these."""
 
 import concurrent.futures
+import contextlib
 import os
 import re
 import sys
@@ -31,14 +32,19 @@ class CppUsers(unittest.TestCase):
     def check_all(self, programs, check):
         """A few side by side: most of a job's time its processes wait for each other."""
         with concurrent.futures.ThreadPoolExecutor(os.cpu_count()) as pool:
-            results = [(program, pool.submit(check, program)) for program in programs]
+            results = [(program, pool.submit(self.check_one, check, program)) for program in programs]
         for program, result in results:
             with self.subTest(program.name):
                 result.result()
 
-    def run_to_end(self, program, world, kills=0, launch=()):
+    @staticmethod
+    def check_one(check, program):
+        with contextlib.ExitStack() as beds:  # a user has 128 instances of inotify
+            check(program, beds)
+
+    def run_to_end(self, beds, program, world, kills=0, launch=()):
         run = Run(self.installed, program, world, launch)
-        self.addCleanup(run.bed.close)
+        beds.callback(run.bed.close)
         try:
             status = run.finish(kills)
         finally:
@@ -47,15 +53,15 @@ class CppUsers(unittest.TestCase):
         self.assertEqual({}, left, text)
         return run, status, text
 
-    def check_good(self, program):
+    def check_good(self, program, beds):
         runs = []
         for world in WORLDS:
-            run, status, text = self.run_to_end(program, world)
+            run, status, text = self.run_to_end(beds, program, world)
             self.assertEqual(0, status, text)
             runs.append((run, f"{world} workers"))
         # What a Session's worker needs to be replaced no option says.
         launch = ("--max_restarts", "2") if "RUN" in program.head else ()
-        run, status, text = self.run_to_end(program, 2, kills=2, launch=launch)
+        run, status, text = self.run_to_end(beds, program, 2, kills=2, launch=launch)
         self.assertEqual(0, status, text)
         for other, what in [*runs[1:], (run, "two kills")]:
             apart = difference(runs[0][0].model(), other.model())
@@ -71,8 +77,8 @@ class CppUsers(unittest.TestCase):
         for number, loss in expected.items():
             self.assertLessEqual(abs(losses[number] - loss), tolerance * max(abs(loss), 1), what % number)
 
-    def check_wrong(self, program):
-        run, status, text = self.run_to_end(program, 2)
+    def check_wrong(self, program, beds):
+        run, status, text = self.run_to_end(beds, program, 2)
         self.assertNotEqual(0, status, text)
         for words in program.expected:
             self.assertRegex(text, words)
