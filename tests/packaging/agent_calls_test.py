@@ -46,7 +46,7 @@ assert agent.assignment(0, 5).rank == rank and refused(agent.assignment, 1, 0.05
 path, size = agent.keep_memory(1, 5000)
 assert size == 5000 and os.stat(path).st_size == 5000 and agent.keep_memory(1, 0) == (path, size)
 assert agent.keep_memory(2, 0) == ("", 0)
-assert refused(agent.keep_memory, 3, 1) == 3 and refused(agent.keep_memory, 0, 1 << 60) == 8
+assert refused(agent.keep_memory, 48, 1) == 3 and refused(agent.keep_memory, 0, 1 << 60) == 8
 # Calls that wait keep nobody waiting.
 waiting = [threading.Thread(target=store.wait, args=([f"late{rank}"], 20)) for _ in range(8)]
 for thread in waiting:
