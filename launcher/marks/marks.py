@@ -80,7 +80,7 @@ class _InProcessRestart(_Finder):
                     print("ddprun: --in_process_restart: ddprun's module can't be imported in %s (docs/INSTALL.md): %s: a "
                           "failure restarts all processes" % (sys.executable, error), file=sys.stderr, flush=True)
                 return original(*args, **kwargs)
-            return begin(original, *args, **kwargs)
+            return begin(_Finder().await_modules, original, *args, **kwargs)
 
         for name in ("__doc__", "__module__", "__qualname__"):
             setattr(init_process_group, name, getattr(original, name))

@@ -16,7 +16,6 @@ launcher/marks has begin() called in place of torch.distributed.init_process_gro
 
 import functools
 import pickle
-import sys
 from datetime import timedelta
 
 import torch
@@ -37,8 +36,11 @@ _DEFAULTS = {"init_method": (None, "env://"), "store": (None,), "group_name": ("
 _way = None
 
 
-def begin(original, *arguments, **named):
-    """torch's init_process_group(), of a script that ddprun has started with the option. original: torch's own."""
+def begin(await_modules, original, *arguments, **named):
+    """torch's init_process_group(), of a script that ddprun has started with the option.
+
+    await_modules({name: function}): calls function(module) when a module is imported, at once if it is. original: torch's own.
+    """
     global _way
     given = {**dict(zip(_NAMES, arguments)), **named}
     membership = Membership.of_environment()
@@ -56,7 +58,7 @@ def begin(original, *arguments, **named):
         _way.take_group()
     else:
         original(*arguments, **named)
-    _way.watch()
+    _way.watch(await_modules)
     return None
 
 
@@ -76,11 +78,11 @@ class _Way:
         self._is_over = False  # the Trainer was found, or nothing can be kept
         self._hook = None      # of the first update
 
-    def watch(self):
+    def watch(self, await_modules):
         """Has the script's calls come here."""
         _wrap(torch.nn.parallel.DistributedDataParallel, "__init__", self._on_model)
         self._hook = register_optimizer_step_pre_hook(lambda *_: self._refuse(_OWN_LOOP))
-        _after_import("transformers.trainer", lambda module: _wrap(module.Trainer, "train", self._on_train))
+        await_modules({"transformers.trainer": lambda module: _wrap(module.Trainer, "train", self._on_train)})
 
     def take_group(self):
         """Puts a group of ddprun's in the place of torch's."""
@@ -159,32 +161,3 @@ def _wrap(owner, name, wrapper):
     def wrapped(*arguments, **named):
         return wrapper(original, *arguments, **named)
     setattr(owner, name, wrapped)
-
-
-def _after_import(name, function):
-    """Calls function(module) when a module is imported, at once if it is."""
-    if name in sys.modules:
-        function(sys.modules[name])
-    else:
-        sys.meta_path.insert(0, _Finder(name, function))
-
-
-class _Finder:
-    """A finder of importlib that finds nothing: it waits for a module."""
-
-    def __init__(self, name, function):
-        self._name, self._function = name, function
-
-    def find_spec(self, name, path=None, target=None):
-        if name != self._name:
-            return None
-        sys.meta_path.remove(self)
-        spec = next((one for one in (finder.find_spec(name, path, target) for finder in sys.meta_path) if one is not None), None)
-        if spec is not None and spec.loader is not None:
-            execute = spec.loader.exec_module
-
-            def exec_module(module):
-                execute(module)
-                self._function(module)
-            spec.loader.exec_module = exec_module
-        return spec
