@@ -3,6 +3,7 @@
 
 #include <cstddef>
 #include <cstdint>
+#include <optional>
 
 // The page of shared memory in which a worker says how far it is; DDPRUN_PROGRESS is its path. A
 // memory file of the agent, one for each worker, sealed in its size. Numbers are in the machine's
@@ -96,6 +97,26 @@ constexpr const char* ProgressPhaseName(ProgressPhase phase) {
                                     "evaluation", "idle",  "done",  "train"};
   return kNames[static_cast<size_t>(phase)];
 }
+
+// What workers report of their training, for people who watch: in the page of progress
+// (docs/PROGRESS.md), and from there with the heartbeats.
+
+// Offsets in the progress page, written by the worker. The figures are IEEE 754 doubles.
+inline constexpr size_t kTrainingLossOffset = 448;
+inline constexpr size_t kTrainingRateOffset = 456;  // samples a second
+// Which figures are set: bits of a 64-bit word, each set after its figure is stored.
+inline constexpr size_t kTrainingToldOffset = 464;
+inline constexpr uint64_t kTrainingToldLoss = 1;
+inline constexpr uint64_t kTrainingToldRate = 2;
+
+// The figures of some workers together.
+struct TrainingReport {
+  std::optional<double> loss;                // mean of the reported ones; NaN if one of them is
+  uint32_t loss_workers = 0;                 // workers that report one
+  std::optional<double> samples_per_second;  // sum of the reported ones
+
+  bool operator==(const TrainingReport&) const = default;
+};
 
 }  // namespace ddprun
 

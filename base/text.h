@@ -59,6 +59,25 @@ std::string BaseName(const std::string& path);
 // absl::Hash is not. A digest against mistakes, not against attackers.
 uint64_t StableHash(absl::string_view bytes);
 
+// Returns the line of a program's last output that says why it ended, without the stack:
+//   the exception below Python's last traceback ("ModuleNotFoundError: No module named 'cv2'"),
+//   also if torch.distributed put "[rank1]: " before each of its lines;
+//   else the text of a C++ exception ("  what():  out of range");
+//   else the last line in which an interpreter, shell or option parser reports an error ("train.py:
+//   error: unrecognized arguments: --lr", "python3: can't open file 'x'"), or that begins with
+//   "Error: ".
+// "" = no line is of these kinds: any other last line may be about anything. The line has no blanks
+// at its ends. Pure; threads: any.
+std::string ErrorLine(absl::string_view last_words);
+
+// The candidate that a typing error of one or two letters makes to `word`, for "did you mean"; "" =
+// none. Of several the first of the nearest. Pure; threads: any.
+std::string NearestWord(const std::string& word, const std::vector<std::string>& candidates);
+
+// The name of a signal: "SIGKILL" for 9, "SIGRTMIN+2" for 36, "signal 99" for what is none.
+// Threads: any.
+std::string SignalName(int signal_number);
+
 }  // namespace ddprun
 
 #endif  // DDPRUN_BASE_TEXT_H_

@@ -21,7 +21,7 @@
 #include "bench/load/load_bounds.h"
 #include "bench/load/load_report.h"
 #include "bench/load/load_run.h"
-#include "rendezvous/wire/initialize_grpc.h"
+#include "rendezvous/wire/grpc_settings.h"
 
 namespace ddprun::bench {
 namespace {

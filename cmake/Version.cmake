@@ -1,7 +1,7 @@
 # The version, stamped from project(VERSION), in a file of its own.
 configure_file(${CMAKE_SOURCE_DIR}/base/version.cc.in ${CMAKE_BINARY_DIR}/generated/base/version.cc @ONLY)
 
-# ddprun_stamp_build(target): compiles the facts of launcher/cli/build_facts.h into a program. Each build asks git. The file
+# ddprun_stamp_build(target): compiles the facts of launcher/cli/version_text.h into a program. Each build asks git. The file
 # changes only with the answer, and no library has it, so that a commit costs one small file and one link.
 function(ddprun_stamp_build target)
   set(source ${CMAKE_BINARY_DIR}/generated/launcher/cli/build_facts.cc)

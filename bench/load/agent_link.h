@@ -9,7 +9,6 @@
 #include "absl/time/time.h"
 #include "base/event_loop.h"
 #include "base/fd.h"
-#include "base/loop_inbox.h"
 #include "bench/load/link_bytes.h"
 #include "rendezvous/client/attend_call.h"
 #include "rendezvous/client/reconnect_pauses.h"

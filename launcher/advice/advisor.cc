@@ -16,7 +16,6 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/yaml_document.h"
-#include "launcher/advice/advice_rules.h"
 
 namespace ddprun::launcher {
 // Not anonymous: Advisor::Rules is made of these, and a joined file (a release build) is no main

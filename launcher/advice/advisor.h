@@ -12,6 +12,9 @@
 
 namespace ddprun::launcher {
 
+// The text of advice_rules.yaml.
+extern const char kAdviceRules[];
+
 // Recognises failures that people know by the worker's words and by what ddprun itself knows of the
 // end, and says what to do (docs/LOGS.md). Pure. Threads: any, once it is made.
 //

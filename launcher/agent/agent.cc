@@ -8,10 +8,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/address.h"
 #include "base/check.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/host_port.h"
 #include "base/log.h"
 #include "base/rng.h"
 #include "base/status_macros.h"
@@ -20,10 +20,9 @@
 #include "launcher/agent/end_report.h"
 #include "launcher/core/output_layout.h"
 #include "launcher/logs/log_catalog.h"
-#include "launcher/logs/log_sampler.h"
-#include "launcher/os/folders.h"
-#include "launcher/os/process_environment.h"
-#include "rendezvous/wire/text.h"
+#include "launcher/os/files.h"
+#include "launcher/os/processes.h"
+#include "rendezvous/wire/field_checker.h"
 
 namespace ddprun::launcher {
 namespace {

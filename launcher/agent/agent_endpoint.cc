@@ -5,11 +5,11 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "base/host_port.h"
+#include "base/address.h"
 #include "base/log.h"
 #include "launcher/agent/agent.h"
 #include "launcher/machine/host_probe.h"
-#include "launcher/os/folders.h"
+#include "launcher/os/files.h"
 #include "rendezvous/wire/tcp_listener.h"
 
 namespace ddprun::launcher {

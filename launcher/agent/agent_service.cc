@@ -7,11 +7,10 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/text.h"
-#include "launcher/logs/log_call.h"
+#include "launcher/logs/log_reader.h"
 #include "launcher/stores/peer_store.h"
-#include "launcher/stores/store_wire.h"
 #include "rendezvous/core/admission.h"
-#include "rendezvous/wire/grpc_status.h"
+#include "rendezvous/wire/grpc_settings.h"
 #include "rendezvous/wire/peer.h"
 
 namespace ddprun::launcher {

@@ -13,7 +13,7 @@
 #include <grpcpp/support/server_callback.h>
 
 #include "absl/status/status.h"
-#include "base/loop_inbox.h"
+#include "base/event_loop.h"
 #include "ddprun/agent/v1/agent.grpc.pb.h"
 #include "ddprun/agent/v1/agent.pb.h"
 #include "launcher/agent/agent_server.h"

@@ -12,7 +12,7 @@
 #include "base/status_macros.h"
 #include "launcher/agent/agent.h"
 #include "launcher/os/cgroup.h"
-#include "rendezvous/core/hang_evidence.h"
+#include "rendezvous/core/worker_failure.h"
 
 namespace ddprun::launcher {
 

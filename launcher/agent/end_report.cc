@@ -13,16 +13,16 @@
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/log.h"
-#include "base/signal_name.h"
+#include "base/text.h"
 #include "base/thread.h"
 #include "launcher/advice/advisor.h"
 #include "launcher/core/exit_status.h"
 #include "launcher/core/failure_report.h"
 #include "launcher/machine/host_probe.h"
 #include "launcher/os/error_file.h"
-#include "launcher/os/folders.h"
+#include "launcher/os/files.h"
 #include "rendezvous/core/describe.h"
-#include "rendezvous/core/policy_rule.h"
+#include "rendezvous/core/verdict.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,17 +1,23 @@
 #include "launcher/agent/gpu_watch.h"
 
+#include <algorithm>
 #include <condition_variable>
+#include <cstdint>
+#include <iterator>
 #include <mutex>
+#include <optional>
 #include <string>
+#include <thread>
 #include <utility>
 
 #include "absl/status/statusor.h"
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/clock.h"
 #include "base/log.h"
 #include "base/thread.h"
 #include "launcher/machine/gpu_usage.h"
-#include "launcher/os/process_environment.h"
+#include "launcher/os/processes.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -96,6 +102,128 @@ void GpuWatch::Look(const std::shared_ptr<Shared>& shared) {
     // `ddprun doctor` reports why there is none.
     if (!seen.ok()) return;
     shared->seen = *std::move(seen);
+  }
+}
+
+namespace {
+
+// The driver can't notify of freed memory, so it is polled.
+constexpr absl::Duration kLookInterval = absl::Milliseconds(20);
+// How long the destructor waits for the driver.
+constexpr absl::Duration kEndLimit = absl::Milliseconds(100);
+
+}  // namespace
+
+struct GpuRelease::Shared {
+  struct Request {
+    uint64_t number = 0;
+    std::set<pid_t> pids;
+    Instant asked;  // the wait counts from here, even if the thread starts late
+    Instant deadline;
+  };
+
+  std::mutex mutex;  // guards what follows
+  std::condition_variable changed;
+  GpuRelease* owner = nullptr;  // null = it is gone, and so is its loop
+  std::optional<Request> request;
+  bool ended = false;                 // set by the thread at its end
+  std::unique_ptr<GpuMemory> memory;  // used only by the thread once it runs
+};
+
+GpuRelease::GpuRelease(EventLoop* loop, absl::Duration limit) : loop_(loop), limit_(limit) {
+  if (limit_ == absl::ZeroDuration()) return;
+  absl::StatusOr<std::unique_ptr<GpuMemory>> memory = GpuMemory::Load();
+  if (!memory.ok()) return;
+  auto shared = std::make_shared<Shared>();
+  shared->owner = this;
+  shared->memory = *std::move(memory);
+  absl::StatusOr<std::thread> thread = StartThread("GPU memory's release", [shared] {
+    Watch(shared);
+    shared->memory.reset();
+    const std::lock_guard lock(shared->mutex);
+    shared->ended = true;
+    shared->changed.notify_all();
+  });
+  if (!thread.ok()) return;  // as without the driver's library
+  thread_ = *std::move(thread);
+  shared_ = std::move(shared);
+  limit_timer_ = std::make_unique<Timer>(loop_, [this] {
+    Finish(waits_, {.waited = limit_, .holders = {}, .error = "the driver doesn't answer"});
+  });
+}
+
+GpuRelease::~GpuRelease() {
+  if (shared_ == nullptr) return;
+  bool ended = false;
+  {
+    std::unique_lock lock(shared_->mutex);
+    shared_->owner = nullptr;
+    shared_->changed.notify_all();
+    ended = shared_->changed.wait_for(lock, absl::ToChronoMilliseconds(kEndLimit),
+                                      [&] { return shared_->ended; });
+  }
+  ended ? thread_.join() : thread_.detach();
+}
+
+void GpuRelease::Await(const std::set<pid_t>& kept, std::function<void(const Result&)> released) {
+  std::set<pid_t> pids;
+  std::set_difference(pids_.begin(), pids_.end(), kept.begin(), kept.end(),
+                      std::inserter(pids, pids.end()));
+  pids_ = kept;
+  if (shared_ == nullptr || pids.empty()) return released({});
+  released_ = std::move(released);
+  const Instant now = loop_->Now();
+  const Instant deadline = now + limit_;
+  limit_timer_->Arm(deadline + kLookInterval * 5);  // the thread's own limit comes first
+  const std::lock_guard lock(shared_->mutex);
+  shared_->request = {
+      .number = ++waits_, .pids = std::move(pids), .asked = now, .deadline = deadline};
+  shared_->changed.notify_all();
+}
+
+void GpuRelease::Finish(uint64_t number, const Result& result) {
+  if (number != waits_ || released_ == nullptr) return;
+  limit_timer_->Disarm();
+  const auto released = std::exchange(released_, nullptr);
+  released(result);
+}
+
+// Runs on the thread. The first query only wakes the driver, which takes longest.
+void GpuRelease::Watch(const std::shared_ptr<Shared>& shared) {
+  absl::StatusOr<std::set<pid_t>> holders = shared->memory->Holders();
+  std::unique_lock lock(shared->mutex);
+  for (;;) {
+    shared->changed.wait(lock,
+                         [&] { return shared->owner == nullptr || shared->request.has_value(); });
+    if (shared->owner == nullptr) return;
+    const Shared::Request request = *std::exchange(shared->request, std::nullopt);
+    Result result;
+    for (bool first = true;; first = false) {
+      lock.unlock();
+      holders = shared->memory->Holders();
+      lock.lock();
+      if (!holders.ok()) result.error = std::string(holders.status().message());
+      result.holders.clear();
+      if (holders.ok()) {
+        std::set_intersection(holders->begin(), holders->end(), request.pids.begin(),
+                              request.pids.end(),
+                              std::inserter(result.holders, result.holders.end()));
+      }
+      const Instant now = MonotonicNow();
+      if (!first) result.waited = now - request.asked;
+      if (result.holders.empty() || now >= request.deadline) break;
+      const auto gone = [&] { return shared->owner == nullptr; };
+      if (shared->changed.wait_for(lock, absl::ToChronoMilliseconds(kLookInterval), gone)) return;
+    }
+    if (shared->owner == nullptr) return;
+    shared->owner->loop_->Post([shared, number = request.number, result = std::move(result)] {
+      GpuRelease* owner = nullptr;
+      {
+        const std::lock_guard guard(shared->mutex);
+        owner = shared->owner;
+      }
+      if (owner != nullptr) owner->Finish(number, result);
+    });
   }
 }
 

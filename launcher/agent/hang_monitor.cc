@@ -9,7 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/log.h"
 #include "launcher/core/stack_text.h"
-#include "rendezvous/core/hang_evidence.h"
+#include "rendezvous/core/worker_failure.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -18,10 +18,10 @@
 #include "base/status_macros.h"
 #include "launcher/core/environment.h"
 #include "launcher/core/output_layout.h"
+#include "launcher/os/death_probe.h"
 #include "launcher/os/error_file.h"
-#include "launcher/os/flight_recorder.h"
-#include "launcher/os/folders.h"
-#include "launcher/os/process_environment.h"
+#include "launcher/os/files.h"
+#include "launcher/os/processes.h"
 #include "launcher/os/python_module.h"
 #include "rendezvous/core/bounds.h"
 

@@ -15,10 +15,8 @@
 #include "launcher/core/supervisor/worker_group.h"
 #include "launcher/keeper/keeper_client.h"
 #include "launcher/logs/log_catalog.h"
-#include "launcher/logs/log_folders.h"
 #include "launcher/os/death_probe.h"
 #include "launcher/output/file_appender.h"
-#include "launcher/output/line_tail.h"
 #include "launcher/output/log_pump.h"
 #include "rendezvous/core/service_message.h"
 

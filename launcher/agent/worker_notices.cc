@@ -6,10 +6,10 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/host_port.h"
+#include "base/address.h"
 #include "base/log.h"
 #include "base/text.h"
-#include "launcher/os/child_processes.h"
+#include "launcher/os/processes.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -10,8 +10,8 @@
 #include <vector>
 
 #include "base/event_loop.h"
-#include "launcher/core/laggards.h"
 #include "launcher/core/launch_plan.h"
+#include "launcher/core/step_times.h"
 #include "launcher/stores/core/store_roll.h"
 #include "launcher/stores/tcp_store_server.h"
 #include "rendezvous/core/service_message.h"

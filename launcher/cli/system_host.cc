@@ -25,11 +25,11 @@
 #include "launcher/machine/host_probe.h"
 #include "launcher/machine/topology_probe.h"
 #include "launcher/options/shell_line.h"
-#include "launcher/os/folders.h"
-#include "launcher/os/process_environment.h"
+#include "launcher/os/files.h"
+#include "launcher/os/processes.h"
 #include "launcher/os/tool_output.h"
-#include "launcher/schedulers/slurm_text.h"
-#include "tools/certs/certificate_check.h"
+#include "launcher/schedulers/slurm_step.h"
+#include "tools/certs/certificates.h"
 
 namespace ddprun::launcher {
 namespace {

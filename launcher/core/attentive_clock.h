@@ -4,7 +4,6 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "base/held_up.h"
 #include "base/instant.h"
 
 namespace ddprun::launcher {

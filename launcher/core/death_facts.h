@@ -7,11 +7,22 @@
 #include <vector>
 
 #include "absl/strings/string_view.h"
-#include "launcher/core/worker_end.h"
+#include "base/instant.h"
+#include "rendezvous/core/worker_failure.h"
+
+namespace ddprun::launcher {
+
+// How one worker ended, well or not. KeeperClient sets `local_rank`, `pid`, the status and `seen`;
+// WorkerLauncher adds its files and facts; WorkerGroup::Describe says which worker of the job it
+// was. A worker that never started has pid 0.
+struct WorkerEnd : rendezvous::WorkerFailure {
+  Instant seen;  // when the keeper saw it
+
+  bool ok() const { return exit_code == 0 && signal == 0 && start_error.empty(); }
+};
 
 // Facts about a worker's end beyond its status: one sentence for each, "<name>: <text>"
 // (docs/LOGS.md lists the names). Pure; threads: any.
-namespace ddprun::launcher {
 
 // What a worker said last: its error message and the end of its stderr.
 std::string WordsOf(const WorkerEnd& end);

@@ -15,10 +15,8 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/error_line.h"
-#include "base/signal_name.h"
 #include "base/text.h"
-#include "rendezvous/core/hang_evidence.h"
+#include "rendezvous/core/worker_failure.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -13,7 +13,6 @@
 #include "launcher/core/hang_settings.h"
 #include "launcher/core/step_times.h"
 #include "launcher/core/witness.h"
-#include "launcher/core/worker_vital.h"
 #include "rendezvous/core/agent_message.h"
 #include "rendezvous/core/worker_progress.h"
 

@@ -208,7 +208,7 @@ struct LaunchPlan {
   std::vector<uint32_t> worker_omp_threads;
   SignalPlan signals;
   // Abstract unix socket that this agent holds while it lives, for the other tasks of its node in a
-  // Slurm step (node_socket.h); "" = none.
+  // Slurm step (slurm_run.h); "" = none.
   std::string node_socket;
   // The Slurm job that this agent requeues when it loses the service, because the service's node
   // runs the batch script, too; "" = none.

@@ -14,10 +14,10 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "launcher/daemon/process_facts.h"
-#include "launcher/daemon/spare_recipe.h"
+#include "launcher/daemon/spare.h"
+#include "launcher/daemon/warden.h"
 #include "launcher/keeper/channel.h"
-#include "launcher/os/folders.h"
+#include "launcher/os/files.h"
 #include "launcher/warm/park_recipe.h"
 
 namespace ddprun::launcher {

@@ -17,7 +17,7 @@
 #include "base/fd.h"
 #include "ddprun/daemon/v1/daemon.pb.h"
 #include "launcher/daemon/core/spare_shelf.h"
-#include "launcher/daemon/meeting_place.h"
+#include "launcher/daemon/daemon_client.h"
 #include "launcher/daemon/spare.h"
 #include "launcher/warm/memory.h"
 

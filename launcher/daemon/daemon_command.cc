@@ -15,13 +15,11 @@
 #include "ddprun/daemon/v1/daemon.pb.h"
 #include "launcher/daemon/daemon.h"
 #include "launcher/daemon/daemon_client.h"
-#include "launcher/daemon/meeting_place.h"
 #include "launcher/options/argument.h"
-#include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/values.h"
-#include "launcher/os/memory_cgroup.h"
-#include "launcher/plan/warm_options.h"
+#include "launcher/os/cgroup.h"
+#include "launcher/plan/plan_parts.h"
 
 namespace ddprun::launcher {
 namespace {

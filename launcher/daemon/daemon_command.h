@@ -8,7 +8,7 @@
 #include "absl/time/time.h"
 #include "launcher/core/environment.h"
 #include "launcher/core/launch_plan.h"
-#include "launcher/options/options_or_help.h"
+#include "launcher/options/argument.h"
 
 namespace ddprun::launcher {
 
@@ -21,7 +21,7 @@ struct DaemonOptions {
   absl::Duration idle_timeout = absl::Hours(1);  // zero = never
 };
 
-// Errors: usage and plan errors (errors.h).
+// Errors: usage and plan errors (argument.h).
 absl::StatusOr<OptionsOrHelp<DaemonOptions>> ParseDaemonOptions(
     const std::vector<std::string>& arguments, const EnvironmentLookup& environment);
 

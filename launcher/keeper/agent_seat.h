@@ -7,6 +7,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "absl/time/time.h"
 #include "base/fd.h"
 #include "ddprun/keeper/v1/keeper.pb.h"
 #include "launcher/keeper/keeper.h"
@@ -36,6 +37,11 @@ void ShowAgent(pid_t agent);
 // end.
 absl::Status Adopt(const keeper::v1::Adopt& message, std::vector<Fd> fds, pid_t parked,
                    AgentSeat* seat);
+
+// Makes a keeper that was forked ahead this process's: with its environment, streams and cgroup, as
+// if ForkKeeper(options) had just been called. Waits for that at most so long.
+// Errors: what the keeper could not do, or that it doesn't answer; it must be dropped then.
+absl::Status AdoptKeeper(const KeeperOptions& options, absl::Duration limit, KeeperProcess* keeper);
 
 }  // namespace ddprun::launcher
 

@@ -22,7 +22,7 @@
 #include "launcher/keeper/agent_seat.h"
 #include "launcher/keeper/keeper_loop.h"
 #include "launcher/os/cgroup.h"
-#include "launcher/os/folders.h"
+#include "launcher/os/files.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -15,7 +15,7 @@ struct KeeperOptions {
   // Silence of a living agent after which the keeper empties its tree (R1).
   absl::Duration isolation_timeout = absl::Seconds(120);
   // Folders that the keeper removes when it ends, because it outlives an agent that is killed: one
-  // with its contents, and one whose empty folders go (launcher/os/folders.h). "" = none.
+  // with its contents, and one whose empty folders go (launcher/os/files.h). "" = none.
   std::string remove_folder;
   std::string remove_empty_folders;
   // The workers' cgroup, made by MakeWorkerCgroup(); the keeper removes it. "" = none.

@@ -22,11 +22,11 @@
 #include "base/check.h"
 #include "base/errno_status.h"
 #include "base/log.h"
-#include "base/signal_name.h"
+#include "base/text.h"
 #include "ddprun/keeper/v1/keeper.pb.h"
 #include "launcher/keeper/channel.h"
 #include "launcher/os/cgroup.h"
-#include "launcher/os/child_processes.h"
+#include "launcher/os/processes.h"
 
 namespace ddprun::launcher {
 namespace {

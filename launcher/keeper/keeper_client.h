@@ -13,7 +13,7 @@
 #include "base/event_loop.h"
 #include "base/fd.h"
 #include "base/instant.h"
-#include "launcher/core/worker_end.h"
+#include "launcher/core/death_facts.h"
 #include "launcher/keeper/keeper.h"
 
 namespace ddprun::launcher {

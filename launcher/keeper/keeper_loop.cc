@@ -14,7 +14,7 @@
 #include "base/clock.h"
 #include "base/log.h"
 #include "launcher/keeper/exec_child.h"
-#include "launcher/os/child_processes.h"
+#include "launcher/os/processes.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -12,7 +12,7 @@
 #include "base/clock.h"
 #include "launcher/keeper/keeper_loop.h"
 #include "launcher/os/cgroup.h"
-#include "launcher/os/child_processes.h"
+#include "launcher/os/processes.h"
 
 // How the keeper empties its tree, and which processes it leaves alone meanwhile.
 namespace ddprun::launcher {

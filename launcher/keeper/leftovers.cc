@@ -5,7 +5,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "launcher/os/held_resources.h"
+#include "launcher/os/processes.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -8,7 +8,7 @@
 #include <utility>
 
 #include "absl/time/time.h"
-#include "launcher/output/console_sink.h"
+#include "launcher/output/console.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -16,7 +16,7 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "launcher/keeper/channel.h"
-#include "launcher/os/child_processes.h"
+#include "launcher/os/processes.h"
 
 namespace ddprun::launcher {
 namespace {

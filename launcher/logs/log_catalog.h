@@ -9,11 +9,38 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "base/fd.h"
 #include "base/instant.h"
 #include "launcher/logs/core/log_times.h"
 
 namespace ddprun::launcher {
+
+// The folders of one agent's logs: <log dir>/<run id>_<random8>/attempt_<restart count>/<local
+// rank>, torchrun's layout (docs/LOGS.md). Made when they are needed, with the mode that the umask
+// leaves. Files of older attempts are never touched.
+// Threads: one.
+class LogFolders {
+ public:
+  // `log_dir`: --log_dir. "" = a temporary one, torchelastic_<random8> in the first of
+  // TemporaryFolders() that can be written.
+  LogFolders(const std::string& log_dir, const std::string& run_id);
+
+  // Makes the folder for a generation. Errors: the folder can't be made; the text names it.
+  absl::StatusOr<std::string> MakeAttempt(uint32_t restart_count, uint64_t generation);
+
+  // The log directory, absolute: a worker that changes its directory still finds its files.
+  const std::string& root() const { return root_; }
+  // This job's folder in it.
+  const std::string& folder() const { return run_; }
+  bool temporary() const { return temporary_; }
+
+ private:
+  std::string root_;
+  bool temporary_;
+  std::string run_;
+};
 
 // The sizes of one file over time: one thread notes them, readers query them. Threads: any.
 class LogHistory {
@@ -81,6 +108,12 @@ class LogCatalog {
   bool closed_ = false;
   std::vector<std::weak_ptr<const Fd>> subscribers_;
 };
+
+// Notes the sizes of the workers' log files as they grow, at most once a second, until the catalog
+// is closed. The sizes show when a line was written, because the files have no times
+// (core/log_times.h). Runs on a detached thread, because a disk may hang. Errors: the thread can't
+// be started. Threads: any.
+absl::Status StartLogSampler(std::shared_ptr<LogCatalog> catalog);
 
 }  // namespace ddprun::launcher
 

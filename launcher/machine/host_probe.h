@@ -1,7 +1,10 @@
 #ifndef DDPRUN_LAUNCHER_MACHINE_HOST_PROBE_H_
 #define DDPRUN_LAUNCHER_MACHINE_HOST_PROBE_H_
 
+#include <netdb.h>
+
 #include <cstdint>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -39,7 +42,7 @@ std::string Hostname();
 // can't answer. Blocks: at most the resolver's own timeouts.
 absl::StatusOr<std::vector<std::string>> ResolveHost(const std::string& host);
 
-// True when one of `host`'s addresses is this machine's own (IsOwnAddress, base/own_address.h).
+// True when one of `host`'s addresses is this machine's own (IsOwnAddress, base/address.h).
 // Errors: as ResolveHost.
 absl::StatusOr<bool> IsLocalHost(const std::string& host);
 
@@ -67,6 +70,16 @@ std::string KernelPortsHint(uint16_t port, const std::string& root = "");
 // OK when a server could listen on host:port now; else UNAVAILABLE with the address and errno
 // (EADDRINUSE, EADDRNOTAVAIL, EACCES).
 absl::Status CheckListenable(const std::string& host, uint16_t port);
+
+struct FreeAddressList {
+  void operator()(addrinfo* list) const { freeaddrinfo(list); }
+};
+using AddressList = std::unique_ptr<addrinfo, FreeAddressList>;
+
+// getaddrinfo(3) for a stream socket. `port` 0 = none asked for.
+// Errors, with getaddrinfo's text: NOT_FOUND — the name doesn't exist; UNAVAILABLE — the resolver
+// can't answer. Blocks as the resolver does.
+absl::StatusOr<AddressList> LookUp(const std::string& host, uint16_t port);
 
 }  // namespace ddprun::launcher
 

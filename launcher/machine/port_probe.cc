@@ -7,10 +7,9 @@
 
 #include "absl/algorithm/container.h"
 #include "absl/strings/str_cat.h"
+#include "base/address.h"
 #include "base/errno_status.h"
-#include "base/own_address.h"
 #include "base/status_macros.h"
-#include "launcher/machine/address_list.h"
 #include "launcher/machine/host_probe.h"
 
 namespace ddprun::launcher {

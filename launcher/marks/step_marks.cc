@@ -5,9 +5,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
-#include "launcher/marks/marks_source.h"
-#include "launcher/os/folders.h"
-#include "launcher/os/text_files.h"
+#include "launcher/os/files.h"
 
 namespace ddprun::launcher {
 

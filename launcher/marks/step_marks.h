@@ -10,6 +10,10 @@
 
 namespace ddprun::launcher {
 
+// launcher/marks/marks.py and witness.py.
+extern const char kMarksSource[];
+extern const char kWitnessSource[];
+
 // Reaches into Python workers: a `sitecustomize` at the front of PYTHONPATH, marks.py, registers
 // hooks in torch and removes itself from the path.
 // Threads: the loop's.

@@ -12,11 +12,35 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
+#include "base/yaml_document.h"
 #include "launcher/core/environment.h"
 #include "launcher/options/argument.h"
-#include "launcher/options/setting.h"
 
+// Values of options as files have them. Pure; threads: any.
 namespace ddprun::launcher {
+
+// How an option's value may be written in a file, besides as the text of the command line.
+enum class ValueShape {
+  kText,         // only as that text
+  kList,         // [a, b] for "a,b"
+  kTexts,        // the same, where a comma within an item becomes ",,"
+  kAssignments,  // {a: 1, b: 2} for "a=1,b=2"
+  kRanks,        // {0: 3, 4-7: 1} for "0:3,4-7:1"
+};
+
+// One value of a file.
+struct Setting {
+  std::string name;   // of the option, with dashes or underscores
+  std::string where;  // for messages: "job.yaml:3: nnodes"
+  YamlNode value;     // not kNull
+};
+
+// The text that an option takes. Errors: usage.
+absl::StatusOr<std::string> SettingText(const Setting& setting, ValueShape shape);
+
+// A node that must be one text or number. `where`: as in Setting. Errors: usage.
+absl::StatusOr<std::string> ScalarText(absl::string_view where, const YamlNode& node);
 
 // The names and the help of one option.
 struct OptionText {
@@ -72,7 +96,7 @@ class OptionSet {
   void AddFile(Argument* target, const OptionText& text, SettingsReader reader);
 
   // Fills the targets. `arguments` are without the program's name.
-  // Errors: usage errors (errors.h), one line each; a plan error if a flag's variable isn't a
+  // Errors: usage errors (argument.h), one line each; a plan error if a flag's variable isn't a
   // boolean. To be called once.
   absl::StatusOr<ParsedArguments> Parse(const std::vector<std::string>& arguments,
                                         const EnvironmentLookup& environment);

@@ -4,10 +4,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "launcher/options/errors.h"
-#include "launcher/options/etcd_options.h"
-#include "launcher/options/tls_dir.h"
-#include "launcher/options/token.h"
+#include "launcher/options/argument.h"
+#include "launcher/options/endpoint_options.h"
 #include "launcher/options/values.h"
 
 namespace ddprun::launcher {
@@ -112,6 +110,29 @@ absl::Status FinishQuery(const QueryArguments& arguments, const EnvironmentLooku
   DDPRUN_ASSIGN_OR_RETURN(options->timeout,
                           ParseDuration(arguments.timeout, absl::Milliseconds(1)));
   return absl::OkStatus();
+}
+
+void DefineOutput(OutputArguments* target, const std::string& wide, const std::string& json,
+                  OptionSet* options) {
+  const bool has_wide = !wide.empty();
+  options->AddValue(&target->form,
+                    {.names = "-o,--output",
+                     .placeholder = has_wide ? "json|wide" : "json",
+                     .help = has_wide ? absl::StrCat("json: ", json, "; wide: ", wide, ".")
+                                      : absl::StrCat("json: ", json, "."),
+                     .default_text = "text for people",
+                     .environment = ""});
+  options->AddFlag(&target->json,
+                   {.names = "--json", .help = "The same as -o json.", .environment = ""});
+}
+
+absl::StatusOr<OutputForm> ReadOutput(const OutputArguments& arguments, bool has_wide) {
+  const Argument& form = arguments.form;
+  if (form.given() && form.text != "json" && (form.text != "wide" || !has_wide)) {
+    return BadWord(form, has_wide ? "give json or wide" : "give json");
+  }
+  if (arguments.json || form.text == "json") return OutputForm::kJson;
+  return form.text == "wide" ? OutputForm::kWide : OutputForm::kText;
 }
 
 }  // namespace ddprun::launcher

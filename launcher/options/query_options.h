@@ -60,16 +60,33 @@ void DefineCredentials(CredentialArguments* target, OptionSet* options);
 // Errors: those of ReadToken and ReadTlsDir.
 absl::Status FinishCredentials(const CredentialArguments& arguments, const Host& host,
                                std::string* token, TlsFiles* tls);
-// Errors: plan errors (errors.h).
+// Errors: plan errors (argument.h).
 absl::Status FinishQuery(const QueryArguments& arguments, const EnvironmentLookup& environment,
                          QueryOptions* options);
 
 // Parses a command that takes only options. Returns true if the help is wanted.
 // Params: instead: the advice if another word was typed.
-// Errors: usage (errors.h), also for words that aren't options.
+// Errors: usage (argument.h), also for words that aren't options.
 absl::StatusOr<bool> ParseOnlyOptions(OptionSet* options, const std::vector<std::string>& arguments,
                                       const EnvironmentLookup& environment,
                                       absl::string_view instead = "a job is named with --rdzv_id");
+
+// The output format of a command.
+enum class OutputForm { kText, kWide, kJson };
+
+// --output and --json.
+struct OutputArguments {
+  Argument form;
+  bool json = false;
+};
+
+// Adds -o json|wide, as in kubectl, and --json, which is the same as -o json.
+// Params: wide, json: what the two print, for the help; wide "" = the command has only json.
+void DefineOutput(OutputArguments* target, const std::string& wide, const std::string& json,
+                  OptionSet* options);
+
+// Errors: usage — another word, or `wide` if the command doesn't have it.
+absl::StatusOr<OutputForm> ReadOutput(const OutputArguments& arguments, bool has_wide);
 
 }  // namespace ddprun::launcher
 

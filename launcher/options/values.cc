@@ -12,10 +12,10 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/host_port.h"
+#include "base/address.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "launcher/options/errors.h"
+#include "launcher/options/argument.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {

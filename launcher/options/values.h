@@ -17,7 +17,7 @@
 namespace ddprun::launcher {
 
 // Parsers of option values. Each error is one line with the option (or variable), the value and
-// what to give instead; usage or plan errors (errors.h), as by torchrun's exit status. Pure;
+// what to give instead; usage or plan errors (argument.h), as by torchrun's exit status. Pure;
 // threads: any.
 
 // "<source> '<value>': <what is wrong>".

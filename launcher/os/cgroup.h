@@ -3,10 +3,13 @@
 
 #include <sys/types.h>
 
+#include <cstdint>
+#include <optional>
 #include <string>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/fd.h"
 
 namespace ddprun::launcher {
@@ -60,6 +63,33 @@ class WorkerCgroup {
   std::string path_;
   Fd folder_;
 };
+
+// The cgroup that counts this process's memory, of either version. Source: cgroups(7).
+struct MemoryCgroup {
+  std::string mount;  // above all of them
+  std::string folder;
+  bool is_v2 = false;
+};
+// `root` comes before /proc and /sys; for tests. nullopt = none is visible.
+std::optional<MemoryCgroup> FindMemoryCgroup(const std::string& root = "");
+
+struct Memory {
+  uint64_t total = 0;      // bytes
+  uint64_t available = 0;  // bytes; without swapping
+  bool of_cgroup = false;  // else the machine's
+};
+// This machine's memory. nullopt = not known. Source: proc(5), /proc/meminfo.
+std::optional<Memory> MachineMemory(const std::string& root = "");
+
+// The memory that this process may use: the machine's, or that of one of its cgroups that have a
+// limit, whichever has the smallest share available. Blocks for some small reads.
+std::optional<Memory> OwnMemory(const std::string& root = "");
+
+// The number in a kernel file; nullopt = something else, for example "max".
+std::optional<uint64_t> NumberIn(absl::string_view text);
+
+// The number behind "<name> " in lines of "name number"; nullopt = there is none.
+std::optional<uint64_t> NumberOf(absl::string_view name, absl::string_view text);
 
 }  // namespace ddprun::launcher
 

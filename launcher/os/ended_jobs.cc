@@ -18,8 +18,8 @@
 #include "base/text.h"
 #include "launcher/core/environment.h"
 #include "launcher/machine/host_probe.h"
-#include "launcher/os/process_environment.h"
-#include "launcher/os/text_files.h"
+#include "launcher/os/files.h"
+#include "launcher/os/processes.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -12,7 +12,7 @@
 #include "absl/status/statusor.h"
 #include "base/fd.h"
 #include "launcher/core/launch_plan.h"
-#include "launcher/os/memory_cgroup.h"
+#include "launcher/os/cgroup.h"
 
 namespace ddprun::launcher {
 

@@ -14,7 +14,6 @@
 #include "base/fd.h"
 #include "base/instant.h"
 #include "base/progress_page.h"
-#include "base/training_report.h"
 #include "launcher/core/witness.h"
 
 namespace ddprun::launcher {

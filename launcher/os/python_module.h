@@ -9,6 +9,11 @@
 
 namespace ddprun::launcher {
 
+// The distribution on PyPI that has a well-known module: "opencv-python" for "cv2"; "" = this table
+// doesn't have the module. Anybody can register a free name on PyPI, and pip runs the package's
+// code, so advice to install a name that was guessed from the module's could run a stranger's code.
+absl::string_view PackageOfModule(absl::string_view module);
+
 // A worker in Python, as it was started.
 struct PythonStart {
   std::string python;       // the interpreter

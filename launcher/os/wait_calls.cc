@@ -17,7 +17,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
-#include "launcher/os/text_files.h"
+#include "launcher/os/files.h"
 
 namespace ddprun::launcher {
 namespace {

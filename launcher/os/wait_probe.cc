@@ -15,7 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "launcher/os/text_files.h"
+#include "launcher/os/files.h"
 #include "launcher/os/wait_calls.h"
 #include "launcher/os/wait_target.h"
 

@@ -16,7 +16,7 @@
 #include "absl/strings/str_replace.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "launcher/os/text_files.h"
+#include "launcher/os/files.h"
 
 namespace ddprun::launcher {
 namespace {

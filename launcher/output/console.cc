@@ -1,14 +1,86 @@
 #include "launcher/output/console.h"
 
+#include <fcntl.h>
+#include <poll.h>
+#include <stdlib.h>
 #include <sys/epoll.h>
+#include <sys/ioctl.h>
+#include <sys/socket.h>
+#include <sys/stat.h>
+#include <termios.h>
+#include <unistd.h>
 
 #include <algorithm>
+#include <cerrno>
+#include <climits>
 #include <map>
+#include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/clock.h"
+#include "base/errno_status.h"
 
 namespace ddprun::launcher {
+namespace {
+
+// The longest run of whole lines that fits into PIPE_BUF, or the first line if that is longer.
+absl::string_view WholeLines(absl::string_view pending) {
+  if (pending.size() <= PIPE_BUF) return pending;
+  size_t end = pending.rfind('\n', PIPE_BUF - 1);
+  if (end == absl::string_view::npos) end = pending.find('\n');
+  return pending.substr(0, end == absl::string_view::npos ? pending.size() : end + 1);
+}
+
+}  // namespace
+
+ConsoleSink::ConsoleSink(int fd) : fd_(fd) {
+  struct stat info {};
+  if (fstat(fd, &info) != 0) {
+    broken_ = true;
+    return;
+  }
+  socket_ = S_ISSOCK(info.st_mode);
+  regular_ = S_ISREG(info.st_mode);
+  if (!S_ISFIFO(info.st_mode) && !S_ISCHR(info.st_mode)) return;  // a regular file never blocks
+  own_.Reset(open(absl::StrCat("/proc/self/fd/", fd).c_str(),
+                  O_WRONLY | O_NONBLOCK | O_NOCTTY | O_CLOEXEC));
+  if (own_.valid()) {
+    fd_ = own_.get();
+  } else {
+    ask_first_ = true;  // the terminal of another user, after su(1)
+  }
+}
+
+size_t ConsoleSink::Write(absl::string_view bytes) {
+  size_t done = 0;
+  while (done < bytes.size()) {
+    const absl::string_view rest = broken_ ? absl::string_view() : bytes.substr(done);
+    const ssize_t n = WriteSome(regular_ ? rest : WholeLines(rest));
+    if (n < 0 && errno == EINTR) continue;
+    if (n < 0 && errno == EAGAIN) break;
+    // EPIPE, EIO: the reader is gone. Files still get everything.
+    if (n <= 0) broken_ = true;
+    done = broken_ ? bytes.size() : done + static_cast<size_t>(n);
+  }
+  return done;
+}
+
+bool ConsoleSink::WaitWritable(absl::Duration timeout) const {
+  pollfd poll_fd{.fd = fd_, .events = POLLOUT, .revents = 0};
+  const auto ms = static_cast<int>(absl::ToInt64Milliseconds(timeout));
+  return poll(&poll_fd, 1, ms) == 1;
+}
+
+ssize_t ConsoleSink::WriteSome(absl::string_view bytes) const {
+  if (socket_) return send(fd_, bytes.data(), bytes.size(), MSG_DONTWAIT | MSG_NOSIGNAL);
+  if (ask_first_ && !WaitWritable(absl::ZeroDuration())) {
+    errno = EAGAIN;
+    return -1;
+  }
+  return write(fd_, bytes.data(), bytes.size());
+}
+
 namespace {
 
 constexpr absl::Duration kLastFlush = absl::Milliseconds(200);
@@ -76,6 +148,63 @@ void Console::OnWritable() {
     waiting_.pop_front();
     on_ready();
   }
+}
+
+CollapsingConsole::CollapsingConsole(EventLoop* loop, int fd, Prefix prefix)
+    : loop_(loop),
+      prefix_(std::move(prefix)),
+      console_(Console::For(loop, fd)),
+      timer_(loop, [this] { Flush(); }) {}
+
+CollapsingConsole::~CollapsingConsole() { Write(collapser_.TakeAll()); }
+
+void CollapsingConsole::Begin(uint32_t local_rank) { collapser_.Begin(local_rank); }
+
+void CollapsingConsole::End(uint32_t local_rank) {
+  collapser_.End(local_rank);
+  Flush();
+}
+
+void CollapsingConsole::Add(uint32_t local_rank, absl::string_view line) {
+  collapser_.Add(loop_->Now(), local_rank, line);
+}
+
+void CollapsingConsole::Flush() {
+  Write(collapser_.Take(loop_->Now()));
+  timer_.Arm(collapser_.NextDeadline());
+}
+
+void CollapsingConsole::Write(const std::vector<LineCollapser::Line>& lines) {
+  std::string text;
+  for (const LineCollapser::Line& line : lines) {
+    absl::StrAppend(&text, prefix_(line.local_ranks), line.text, "\n");
+  }
+  if (!text.empty()) console_->Write(text);
+}
+
+absl::StatusOr<FdPair> MakePseudoTerminal(int like) {
+  FdPair pair;
+  pair.first.Reset(posix_openpt(O_RDWR | O_NOCTTY | O_CLOEXEC));
+  if (!pair.first.valid() || unlockpt(pair.first.get()) != 0) {
+    return ErrnoStatus(errno, "open /dev/ptmx");
+  }
+  // Not by its name: it may be of another mount namespace.
+  pair.second.Reset(ioctl(pair.first.get(), TIOCGPTPEER, O_RDWR | O_NOCTTY | O_CLOEXEC));
+  termios settings{};
+  if (!pair.second.valid() || tcgetattr(pair.second.get(), &settings) != 0) {
+    return ErrnoStatus(errno, "open a pseudo-terminal");
+  }
+  cfmakeraw(&settings);
+  if (tcsetattr(pair.second.get(), TCSANOW, &settings) != 0) {
+    return ErrnoStatus(errno, "set up a pseudo-terminal");
+  }
+  CopyWindowSize(like, pair.first.get());
+  return pair;
+}
+
+void CopyWindowSize(int from, int to) {
+  winsize size{};
+  if (ioctl(from, TIOCGWINSZ, &size) == 0) ioctl(to, TIOCSWINSZ, &size);
 }
 
 }  // namespace ddprun::launcher

@@ -1,4 +1,4 @@
-#include "launcher/plan/binding.h"
+#include "launcher/plan/plan_parts.h"
 
 #include <algorithm>
 #include <optional>
@@ -7,9 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "launcher/core/cpu_binding.h"
-#include "launcher/options/errors.h"
+#include "launcher/options/argument.h"
 #include "launcher/options/values.h"
-#include "launcher/plan/devices.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "launcher/plan/devices.h"
+#include "launcher/plan/plan_parts.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -13,7 +13,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "launcher/options/errors.h"
+#include "launcher/options/argument.h"
 #include "launcher/options/values.h"
 #include "launcher/plan/worker_command.h"
 #include "rendezvous/core/bounds.h"

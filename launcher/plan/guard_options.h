@@ -4,6 +4,7 @@
 #include "absl/status/status.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/plan/launch_arguments.h"
+#include "rendezvous/core/job_spec.h"
 
 namespace ddprun::launcher {
 
@@ -14,6 +15,10 @@ void DefineGuardOptions(LaunchArguments* target, OptionSet* options);
 
 // Fills `plan` from these options. Errors: INVALID_ARGUMENT — a value; the text names the option.
 absl::Status PlanGuards(const LaunchArguments& arguments, LaunchPlan* plan);
+
+// Reads the options of "Restarts" into `job`: max_restarts and the restart rules.
+// Errors: usage — not a number or duration; plan — out of range. Pure; threads: any.
+absl::Status PlanRestarts(const LaunchArguments& arguments, rendezvous::JobSpec* job);
 
 }  // namespace ddprun::launcher
 

@@ -1,7 +1,7 @@
-#include "launcher/plan/hang_options.h"
+#include "launcher/plan/plan_parts.h"
 
 #include "base/status_macros.h"
-#include "launcher/options/errors.h"
+#include "launcher/options/argument.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/values.h"
 

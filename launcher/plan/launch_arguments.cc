@@ -2,15 +2,12 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
+#include "launcher/options/endpoint_options.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/query_options.h"
-#include "launcher/options/tls_dir.h"
-#include "launcher/options/token.h"
-#include "launcher/plan/etcd_planner.h"
 #include "launcher/plan/guard_options.h"
-#include "launcher/plan/hang_options.h"
+#include "launcher/plan/plan_parts.h"
 #include "launcher/plan/rendezvous_config.h"
-#include "launcher/plan/warm_options.h"
 
 namespace ddprun::launcher {
 namespace {

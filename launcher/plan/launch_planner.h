@@ -23,7 +23,7 @@ namespace ddprun::launcher {
 //
 // A unix socket takes no port, so two jobs of one node never collide, and no other user reaches it.
 //
-// Errors: usage and plan errors (errors.h). `warnings` gets lines for the user.
+// Errors: usage and plan errors (argument.h). `warnings` gets lines for the user.
 absl::StatusOr<LaunchPlan> MakeLaunchPlan(const LaunchArguments& arguments,
                                           const EnvironmentLookup& environment, const Host& host,
                                           std::vector<std::string>* warnings);

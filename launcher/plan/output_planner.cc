@@ -1,10 +1,10 @@
-#include "launcher/plan/output_planner.h"
+#include "launcher/plan/plan_parts.h"
 
 #include <cstdint>
 
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
-#include "launcher/options/errors.h"
+#include "launcher/options/argument.h"
 #include "launcher/options/values.h"
 
 namespace ddprun::launcher {

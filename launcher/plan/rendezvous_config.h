@@ -5,10 +5,14 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
+#include "launcher/core/environment.h"
+#include "launcher/core/launch_plan.h"
 #include "launcher/options/argument.h"
 #include "launcher/options/option_set.h"
+#include "launcher/plan/launch_arguments.h"
 #include "rendezvous/etcd/core/etcd_settings.h"
 
 namespace ddprun::launcher {
@@ -32,6 +36,15 @@ void DefineRendezvousConfig(Argument* target, OptionSet* options);
 // warning each. Errors: plan errors that name key and value. `for_etcd`: accept the keys of etcd.
 absl::StatusOr<RendezvousConfig> ParseRendezvousConfig(const Argument& argument, bool for_etcd,
                                                        std::vector<std::string>* warnings);
+
+// Adds --service_port.
+void DefineServicePort(LaunchArguments* target, OptionSet* options);
+
+// Reads --rdzv_endpoint of --rdzv_backend etcd, the members of etcd, and --service_port into
+// `plan`. `configured`: the settings of --rdzv_conf. Errors: INVALID_ARGUMENT — a value; the text
+// names the option. Pure; threads: any.
+absl::Status PlanEtcd(const LaunchArguments& arguments, const EnvironmentLookup& environment,
+                      const rendezvous::EtcdSettings& configured, LaunchPlan* plan);
 
 }  // namespace ddprun::launcher
 

@@ -1,4 +1,4 @@
-#include "launcher/plan/signals.h"
+#include "launcher/plan/plan_parts.h"
 
 #include <algorithm>
 #include <csignal>

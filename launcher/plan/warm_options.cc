@@ -1,4 +1,4 @@
-#include "launcher/plan/warm_options.h"
+#include "launcher/plan/plan_parts.h"
 
 #include <algorithm>
 #include <string>
@@ -8,7 +8,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/text.h"
-#include "launcher/options/errors.h"
+#include "launcher/options/argument.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/values.h"
 

@@ -13,7 +13,7 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/version.h"
-#include "launcher/options/errors.h"
+#include "launcher/options/argument.h"
 
 namespace ddprun::launcher {
 namespace {

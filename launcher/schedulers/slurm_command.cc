@@ -15,10 +15,10 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "launcher/options/errors.h"
+#include "launcher/options/argument.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/shell_line.h"
-#include "launcher/plan/signals.h"
+#include "launcher/plan/plan_parts.h"
 #include "launcher/schedulers/slurm_defaults.h"
 
 namespace ddprun::launcher {

@@ -5,7 +5,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "launcher/options/options_or_help.h"
+#include "launcher/options/argument.h"
 
 namespace ddprun::launcher {
 
@@ -18,7 +18,7 @@ struct SlurmJob {
 };
 
 // Splits the arguments at "--": those before it are sbatch's, except --submit; the rest is a
-// launch. Errors: usage errors (errors.h).
+// launch. Errors: usage errors (argument.h).
 absl::StatusOr<OptionsOrHelp<SlurmJob>> ParseSlurmOptions(
     const std::vector<std::string>& arguments);
 

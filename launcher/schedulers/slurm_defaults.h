@@ -42,7 +42,7 @@ struct SlurmShare {
 
 // Fills in options that neither the command line nor a variable nor a file sets, from Slurm's
 // variables (docs/SLURM.md), if there are any. The variable is recorded as their source. Errors:
-// plan errors (errors.h).
+// plan errors (argument.h).
 absl::StatusOr<SlurmShare> ApplySlurm(const EnvironmentLookup& environment, const Host& host,
                                       LaunchArguments* arguments,
                                       std::vector<std::string>* warnings);

@@ -3,7 +3,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/host_port.h"
+#include "base/address.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "base/address.h"
 #include "base/check.h"
-#include "base/host_port.h"
 #include "base/status_macros.h"
 #include "launcher/machine/host_probe.h"
 

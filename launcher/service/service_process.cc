@@ -19,12 +19,12 @@
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
 #include "base/errno_status.h"
+#include "base/fd.h"
 #include "base/log.h"
-#include "base/pidfd.h"
-#include "base/signal_name.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/core/signal_policy.h"
-#include "launcher/output/console_sink.h"
+#include "launcher/output/console.h"
 #include "rendezvous/server/serve.h"
 
 namespace ddprun::launcher {

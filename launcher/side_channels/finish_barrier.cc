@@ -7,9 +7,9 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/address.h"
 #include "base/errno_status.h"
 #include "base/status_macros.h"
-#include "base/unix_address.h"
 
 namespace ddprun::launcher {
 

@@ -9,8 +9,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/fd.h"
 #include "base/log.h"
-#include "base/signal_name.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 
 namespace ddprun::launcher {
 

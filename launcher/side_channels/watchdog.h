@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <functional>
 #include <memory>
@@ -14,9 +15,26 @@
 #include "base/event_loop.h"
 #include "base/fd.h"
 #include "launcher/side_channels/core/timer_table.h"
-#include "launcher/side_channels/timer_request.h"
 
 namespace ddprun::launcher {
+
+// One line of the watchdog's FIFO, as torch's FileTimerClient writes it.
+struct TimerRequest {
+  uint32_t pid = 0;
+  std::string scope;
+  double expiration = 0;  // seconds since the epoch; negative = release the timer
+  int signal = 9;         // 0 = none
+
+  bool is_release() const { return expiration < 0; }
+};
+
+// The longest line: what a pipe takes in one piece (PIPE_BUF).
+inline constexpr size_t kTimerLineBytesMax = 4096;
+
+// Reads {"version":1,"pid":…,"scope_id":…,"expiration_time":…,"signal":…}; version and signal may
+// be missing, a negative signal is none. Errors: INVALID_ARGUMENT, with what is wrong. Any bytes
+// are fine. Threads: any.
+absl::StatusOr<TimerRequest> ParseTimerRequest(absl::string_view line);
 
 // torchrun's file timer (TORCHELASTIC_ENABLE_FILE_TIMER=1): a FIFO over which worker processes set
 // and release timers; a worker whose timer expires gets the timer's signal, and nothing else does.

@@ -6,8 +6,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/address.h"
 #include "base/errno_status.h"
-#include "base/host_port.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 

@@ -35,7 +35,7 @@ class MasterStore {
   // The port's socket, which child processes must not keep; -1 = none.
   int socket() const { return port_.socket.get(); }
   // The socket over which the service sends the store's connections
-  // (rendezvous/server/connection_sender.h); -1 = the agent listens by itself.
+  // (rendezvous/server/front_door.h); -1 = the agent listens by itself.
   int service_socket() const { return to_store_.get(); }
 
   // A generation begins: ends the store of the last one, and serves an empty one if rank 0 is on

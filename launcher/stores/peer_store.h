@@ -11,13 +11,32 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/event_loop.h"
 #include "base/instant.h"
-#include "base/loop_inbox.h"
 #include "base/tls_files.h"
 #include "ddprun/agent/v1/agent.grpc.pb.h"
 #include "ddprun/agent/v1/agent.pb.h"
+#include "launcher/stores/core/key_value_store.h"
+
+namespace ddprun::launcher {
+
+// One message of agent/v1: the largest value, and room for its key or for many keys to wait for.
+inline constexpr size_t kAgentMessageBytesMax = StoreBounds{}.value_bytes + (8U << 20);
+
+// Conversion between proto agent/v1 and the store's plain types. The store checks keys, sizes and
+// numbers. Threads: any.
+// Errors: INVALID_ARGUMENT — no operation, or one that this release doesn't know.
+absl::StatusOr<StoreOperation> FromProto(const agent::v1::StoreRequest& request);
+agent::v1::StoreReply ToProto(const StoreResult& result);
+
+// The operation's name for messages: "set"; "unknown" when FromProto() refuses it.
+std::string OperationName(const agent::v1::StoreRequest& request);
+// How long the operation may wait for keys; zero for operations that never wait.
+absl::Duration TimeoutOf(const agent::v1::StoreRequest& request);
+
+}  // namespace ddprun::launcher
 
 namespace grpc {
 class Channel;

@@ -13,7 +13,7 @@
 #include "base/clock.h"
 #include "base/errno_status.h"
 #include "base/status_macros.h"
-#include "launcher/machine/address_list.h"
+#include "launcher/machine/host_probe.h"
 
 namespace ddprun::launcher {
 namespace {

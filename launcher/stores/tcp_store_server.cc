@@ -12,11 +12,11 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
+#include "base/address.h"
 #include "base/errno_status.h"
 #include "base/log.h"
-#include "base/own_address.h"
 #include "base/packet.h"
-#include "launcher/machine/address_list.h"
+#include "launcher/machine/host_probe.h"
 #include "rendezvous/wire/peer.h"
 
 namespace ddprun::launcher {

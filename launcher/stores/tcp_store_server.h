@@ -43,7 +43,7 @@ class TcpStoreServer {
     // Called once for each connection, at its first request.
     std::function<void(const StoreClient&)> on_client;
     // The listener is a unix socket over which the service passes accepted connections
-    // (rendezvous/server/connection_sender.h).
+    // (rendezvous/server/front_door.h).
     bool listener_passes_on = false;
   };
 

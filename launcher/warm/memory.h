@@ -8,7 +8,7 @@
 #include "absl/status/statusor.h"
 #include "base/event_loop.h"
 #include "base/fd.h"
-#include "launcher/os/memory_cgroup.h"
+#include "launcher/os/cgroup.h"
 
 namespace ddprun::launcher {
 

@@ -1,6 +1,8 @@
 #ifndef DDPRUN_LAUNCHER_WARM_PARK_RECIPE_H_
 #define DDPRUN_LAUNCHER_WARM_PARK_RECIPE_H_
 
+#include <sys/types.h>
+
 #include <functional>
 #include <optional>
 #include <string>
@@ -15,6 +17,11 @@
 #include "launcher/warm/core/learned.h"
 
 namespace ddprun::launcher {
+
+// sitecustomize.py of workers that learn and of parked interpreters (launcher/warm/bootstrap.py).
+extern const char kWarmBootstrap[];
+// parked.py, which the latter execute from the same folder (launcher/warm/parked.py).
+extern const char kWarmParked[];
 
 // How an interpreter that the workers of a job are forked from is started.
 struct ParkRecipe {
@@ -44,6 +51,21 @@ std::string RoomVariable();
 
 // What earlier jobs have kept in this file; nullopt = nothing usable.
 std::optional<Learned> ReadKeptFile(const std::string& path);
+
+// A program with the C++ runtime becomes a fork server by itself (worker/env/parked_program.h).
+// These functions are about the program that a plan's workers run.
+
+// The program's file, as exec(2) would find it; "" = there is none.
+std::string ProgramFile(const LaunchPlan& plan, const EnvironmentLookup& environment);
+
+// The version of the file, equal on all nodes that share the file; "" = not known.
+std::string ProgramSignature(const std::string& file);
+
+// Whether the process runs this very file, not a program that a script or a wrapper has executed.
+bool Runs(pid_t pid, const std::string& file);
+
+// The keeper's request to start the program as a fork server.
+ParkRequest PrepareParkedProgram(const LaunchPlan& plan, const EnvironmentLookup& environment);
 
 }  // namespace ddprun::launcher
 

@@ -18,10 +18,8 @@
 #include "base/errno_status.h"
 #include "base/log.h"
 #include "base/status_macros.h"
-#include "launcher/os/folders.h"
-#include "launcher/os/memory_cgroup.h"
-#include "launcher/os/text_files.h"
-#include "launcher/warm/park_program.h"
+#include "launcher/os/cgroup.h"
+#include "launcher/os/files.h"
 #include "launcher/warm/park_recipe.h"
 
 namespace ddprun::launcher {

@@ -18,7 +18,6 @@
 #include "launcher/core/environment.h"
 #include "launcher/core/launch_plan.h"
 #include "launcher/keeper/keeper_client.h"
-#include "launcher/warm/core/park_offers.h"
 #include "launcher/warm/core/warm_starter.h"
 #include "launcher/warm/memory.h"
 

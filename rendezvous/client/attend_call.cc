@@ -2,8 +2,8 @@
 
 #include <utility>
 
-#include "rendezvous/wire/byte_buffer.h"
 #include "rendezvous/wire/convert.h"
+#include "rendezvous/wire/grpc_settings.h"
 #include "rendezvous/wire/training.h"
 
 namespace ddprun::rendezvous {

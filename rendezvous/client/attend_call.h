@@ -10,8 +10,8 @@
 #include <memory>
 
 #include "absl/status/statusor.h"
-#include "base/loop_inbox.h"
-#include "base/training_report.h"
+#include "base/event_loop.h"
+#include "base/progress_page.h"
 #include "rendezvous/core/agent_message.h"
 #include "rendezvous/core/service_message.h"
 

@@ -10,9 +10,9 @@
 #include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
 #include "rendezvous/client/failure_text.h"
 #include "rendezvous/core/bounds.h"
+#include "rendezvous/wire/field_checker.h"
 #include "rendezvous/wire/grpc_settings.h"
 #include "rendezvous/wire/status_pages.h"
-#include "rendezvous/wire/text.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -10,7 +10,7 @@
 #include "absl/strings/str_replace.h"
 #include "base/errno_status.h"
 #include "base/version.h"
-#include "rendezvous/wire/grpc_status.h"
+#include "rendezvous/wire/grpc_settings.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -9,7 +9,6 @@
 
 #include "absl/time/time.h"
 #include "base/event_loop.h"
-#include "base/loop_inbox.h"
 #include "base/tls_files.h"
 #include "rendezvous/client/attend_call.h"
 #include "rendezvous/client/rendezvous_client.h"

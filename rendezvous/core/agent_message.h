@@ -13,7 +13,6 @@
 #include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/job_spec.h"
 #include "rendezvous/core/node_info.h"
-#include "rendezvous/core/node_use.h"
 #include "rendezvous/core/releases.h"
 #include "rendezvous/core/time_spent.h"
 #include "rendezvous/core/worker_failure.h"

@@ -7,10 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/types/span.h"
-#include "base/error_line.h"
-#include "base/signal_name.h"
 #include "base/text.h"
-#include "rendezvous/core/hang_evidence.h"
+#include "rendezvous/core/worker_failure.h"
 
 namespace ddprun::rendezvous {
 namespace {

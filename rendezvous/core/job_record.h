@@ -11,7 +11,6 @@
 #include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/job_spec.h"
 #include "rendezvous/core/node_info.h"
-#include "rendezvous/core/node_use.h"
 #include "rendezvous/core/restart_history.h"
 #include "rendezvous/core/time_spent.h"
 #include "rendezvous/core/verdict.h"

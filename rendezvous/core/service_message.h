@@ -63,7 +63,7 @@ struct Assignment {
   uint32_t master_port = 0;
   std::string store_address;  // "" = rank 0 is on this node
   std::string reason;
-  std::string rule;               // name of the rule that formed the generation (policy_rule.h)
+  std::string rule;               // name of the rule that formed the generation (verdict.h)
   uint32_t restarts_charged = 0;  // those of restart_count that were not given back
   uint64_t redone_to = 0;         // highest step that was begun before and lost; 0 = none
 

@@ -7,12 +7,12 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/job_spec.h"
 #include "rendezvous/core/node_info.h"
-#include "rendezvous/core/node_use.h"
 #include "rendezvous/core/time_spent.h"
 
 // What status calls show of a job.
@@ -75,6 +75,14 @@ struct GenerationView {
   std::optional<uint64_t> last_step = {};
   std::optional<WarmStart> warm = {};  // nullopt = no node has reported warm starts
 };
+
+// Finds the node with this node id, else host name, else group rank. Errors: NOT_FOUND: no node has
+// this name; the text lists those that exist. INVALID_ARGUMENT: several nodes of the job are on
+// this host; the text lists them.
+absl::StatusOr<const NodeView*> FindNode(const JobView& view, const std::string& name);
+
+// Finds the drained machine with this node id, else host name. Errors: as for FindNode.
+absl::StatusOr<const DrainedNode*> FindDrained(const JobView& view, const std::string& name);
 
 }  // namespace ddprun::rendezvous
 

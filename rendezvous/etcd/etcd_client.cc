@@ -20,8 +20,6 @@
 #include "ddprun/etcd/rpc.grpc.pb.h"
 #include "rendezvous/client/failure_text.h"
 #include "rendezvous/wire/grpc_settings.h"
-#include "rendezvous/wire/grpc_status.h"
-#include "rendezvous/wire/initialize_grpc.h"
 #include "rendezvous/wire/tls.h"
 
 namespace ddprun::rendezvous {

@@ -13,7 +13,6 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/event_loop.h"
-#include "base/loop_inbox.h"
 #include "ddprun/etcd/rpc.pb.h"
 #include "rendezvous/etcd/core/etcd_settings.h"
 

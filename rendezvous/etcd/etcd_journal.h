@@ -10,11 +10,20 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/event_loop.h"
+#include "base/instant.h"
 #include "rendezvous/etcd/etcd_client.h"
-#include "rendezvous/etcd/leader_key.h"
+#include "rendezvous/etcd/leadership.h"
 #include "rendezvous/journal/journal.h"
 
 namespace ddprun::rendezvous {
+
+// A job's record as the value of its key in etcd, and back. Params: boot: of this machine, "" =
+// unknown; now: its clock.
+std::string StoredRecordOf(const JobRecord& record, const std::string& boot, Instant now);
+
+// Errors: those of reading a record; DATA_LOSS: it is none. Ensures: `elapsed` is within 0 and now.
+absl::StatusOr<KeptJob> ReadStoredRecord(const std::string& value, const std::string& run_id,
+                                         const std::string& boot, Instant now);
 
 // Keeps one job's record in etcd. A write succeeds only while this leadership lasts and no other
 // service has written the record. Otherwise the service is fenced: it gets no answer any more, and

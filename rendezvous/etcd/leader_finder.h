@@ -12,10 +12,10 @@
 #include "absl/time/time.h"
 #include "base/event_loop.h"
 #include "base/instant.h"
-#include "rendezvous/client/service_locator.h"
+#include "rendezvous/client/service_address.h"
 #include "rendezvous/etcd/core/etcd_settings.h"
 #include "rendezvous/etcd/etcd_client.h"
-#include "rendezvous/etcd/leader_key.h"
+#include "rendezvous/etcd/leadership.h"
 
 namespace ddprun::rendezvous {
 

@@ -12,7 +12,7 @@
 #include "base/event_loop.h"
 #include "rendezvous/etcd/core/etcd_settings.h"
 #include "rendezvous/etcd/etcd_client.h"
-#include "rendezvous/etcd/leader_key.h"
+#include "rendezvous/etcd/leadership.h"
 
 namespace ddprun::rendezvous {
 

@@ -1,18 +1,32 @@
 #ifndef DDPRUN_RENDEZVOUS_JOURNAL_RECORD_FIELDS_H_
 #define DDPRUN_RENDEZVOUS_JOURNAL_RECORD_FIELDS_H_
 
+#include <cstddef>
+#include <cstdint>
 #include <iterator>
+#include <optional>
 #include <string>
+#include <vector>
 
+#include "absl/container/flat_hash_set.h"
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
 #include "ddprun/rendezvous/v1/journal.pb.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/core/job_record.h"
-#include "rendezvous/journal/record_bounds.h"
+#include "rendezvous/wire/field_checker.h"
 #include "rendezvous/wire/fields.h"
+
+namespace ddprun::rendezvous {
+
+// FailureKind(): an exit code, a signal, and two texts.
+inline constexpr size_t kFailureKindBytesMax = 2 * kTextBytesMax + 64;
+// Bounds of lives and of generations: no job gets there, and one more can follow.
+inline constexpr uint64_t kLivesMax = uint64_t{1} << 23;  // nonces have the number of a life
+inline constexpr uint64_t kGenerationMax = uint64_t{1} << 56;
 
 // The fields of a record's parts, for both directions (rendezvous/wire/fields.h). What a part must
 // have in common with others is in record_from_proto.cc.
-namespace ddprun::rendezvous {
 
 inline constexpr EnumTable<MemberRecord::Fate, v1::MemberFate, 3> kFates = {
     "fate",
@@ -160,6 +174,22 @@ void Fields(Wire wire, CoreOf<Wire, GenerationSummary>& core,
   wire.OptionalStep(DDPRUN_FIELD(first_step), proto.has_first_step());
   wire.OptionalStep(DDPRUN_FIELD(last_step), proto.has_last_step());
 }
+
+// The path of one entry: "nodes[3]".
+inline std::string At(absl::string_view list, size_t index) {
+  return absl::StrCat(list, "[", index, "]");
+}
+
+// Refuses a value that has occurred before.
+template <typename Value>
+void RequireFresh(FieldChecker* checker, absl::flat_hash_set<Value>* seen, const Value& value,
+                  absl::string_view field) {
+  checker->Require(seen->insert(value).second, field, absl::StrCat(value, " comes twice"));
+}
+
+// Reads the live generation. Params: nodes: those that its members refer to.
+std::optional<RoundRecord> ReadRound(FieldChecker* checker, const v1::JobRecord& proto,
+                                     const std::vector<NodeRecord>& nodes);
 
 }  // namespace ddprun::rendezvous
 

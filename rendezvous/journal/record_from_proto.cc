@@ -8,10 +8,8 @@
 #include "absl/container/flat_hash_set.h"
 #include "absl/strings/str_cat.h"
 #include "rendezvous/core/bounds.h"
-#include "rendezvous/journal/record_bounds.h"
 #include "rendezvous/journal/record_fields.h"
 #include "rendezvous/journal/record_proto.h"
-#include "rendezvous/journal/record_reader.h"
 #include "rendezvous/wire/convert_parts.h"
 #include "rendezvous/wire/field_checker.h"
 

@@ -4,7 +4,7 @@
 #include "rendezvous/journal/record_fields.h"
 #include "rendezvous/journal/record_proto.h"
 #include "rendezvous/wire/convert_parts.h"
-#include "rendezvous/wire/text.h"
+#include "rendezvous/wire/field_checker.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -4,7 +4,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "rendezvous/journal/record_fields.h"
-#include "rendezvous/journal/record_reader.h"
 #include "rendezvous/wire/field_checker.h"
 
 namespace ddprun::rendezvous {

@@ -1,8 +1,12 @@
 #ifndef DDPRUN_RENDEZVOUS_SERVER_ATTEND_STREAM_H_
 #define DDPRUN_RENDEZVOUS_SERVER_ATTEND_STREAM_H_
 
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/server_callback.h>
 
+#include <cstddef>
+#include <cstdint>
+#include <deque>
 #include <list>
 #include <memory>
 #include <optional>
@@ -12,14 +16,33 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/event_loop.h"
-#include "base/loop_inbox.h"
-#include "base/training_report.h"
+#include "base/progress_page.h"
 #include "rendezvous/core/agent_message.h"
 #include "rendezvous/core/events.h"
 #include "rendezvous/core/service_message.h"
 #include "rendezvous/server/call_registry.h"
 
 namespace ddprun::rendezvous {
+
+// Encodes messages. A message to many streams is encoded once, and the streams share its bytes,
+// which gRPC counts references to: a message to thousands costs the memory of one. Threads: one at
+// a time.
+class EncodedMessages {
+ public:
+  grpc::ByteBuffer Encode(const SharedMessage& message);
+
+  // How many messages were encoded.
+  uint64_t count() const { return count_; }
+
+ private:
+  struct Entry {
+    std::weak_ptr<const ServiceMessage> message;
+    grpc::ByteBuffer bytes;
+  };
+
+  std::deque<Entry> entries_;  // of messages that others still hold; the latest last
+  uint64_t count_ = 0;
+};
 
 // Limits of a stream. A time limit begins anew if this process was too late for it itself.
 struct StreamLimits {

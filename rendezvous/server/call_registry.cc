@@ -4,7 +4,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
-#include "rendezvous/wire/grpc_status.h"
+#include "rendezvous/wire/grpc_settings.h"
 #include "rendezvous/wire/peer.h"
 
 namespace ddprun::rendezvous {

@@ -11,7 +11,7 @@
 #include "rendezvous/core/admission.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/core/describe.h"
-#include "rendezvous/core/node_names.h"
+#include "rendezvous/core/views.h"
 #include "rendezvous/server/server_impl.h"
 #include "rendezvous/wire/convert.h"
 #include "rendezvous/wire/peer.h"

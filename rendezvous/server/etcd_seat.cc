@@ -3,7 +3,7 @@
 #include <optional>
 #include <utility>
 
-#include "base/host_port.h"
+#include "base/address.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -15,7 +15,6 @@
 #include "rendezvous/etcd/core/etcd_settings.h"
 #include "rendezvous/etcd/etcd_client.h"
 #include "rendezvous/etcd/etcd_journal.h"
-#include "rendezvous/etcd/leader_key.h"
 #include "rendezvous/etcd/leadership.h"
 
 namespace ddprun::rendezvous {

@@ -5,13 +5,15 @@
 #include <netinet/tcp.h>
 #include <sys/socket.h>
 
+#include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
 #include "base/log.h"
-#include "rendezvous/server/core/first_byte.h"
+#include "base/packet.h"
+#include "rendezvous/server/core/doorkeeper.h"
 #include "rendezvous/wire/tls.h"
 
 // A stranger's connection, from accept(2) to gRPC (R9).
@@ -267,6 +269,40 @@ void FrontDoor::WaitOrAccept() {
       watch->Resume();
     }
   }
+}
+
+namespace {
+
+// As many connections as a listener's queue holds (net.core.somaxconn), and no more than leave most
+// descriptors to gRPC's. A further one is closed, and its client connects again.
+constexpr uint64_t kWaitingMax = 4096;
+
+}  // namespace
+
+ConnectionSender::ConnectionSender(EventLoop* loop, int socket)
+    : loop_(loop),
+      socket_(socket),
+      waiting_max_(std::min<uint64_t>(kWaitingMax, DescriptorLimit() / 8)) {}
+
+void ConnectionSender::Send(Fd connection) {
+  if (waiting_.size() >= waiting_max_) return;
+  waiting_.emplace_back().push_back(std::move(connection));
+  if (writable_ == nullptr) SendWaiting();
+}
+
+void ConnectionSender::SendWaiting() {
+  while (!waiting_.empty()) {
+    // After any other error the connection is closed: the agent is gone, or the kernel lacks
+    // memory.
+    if (SendPacket(socket_, "c", waiting_.front()) == EAGAIN) {
+      if (writable_ != nullptr) return;
+      writable_ =
+          std::make_unique<FdWatch>(loop_, socket_, FdWatch::Writable{}, [this] { SendWaiting(); });
+      return;
+    }
+    waiting_.pop_front();
+  }
+  writable_.reset();
 }
 
 }  // namespace ddprun::rendezvous

@@ -3,6 +3,8 @@
 
 #include <grpcpp/server_builder.h>
 
+#include <cstddef>
+#include <deque>
 #include <functional>
 #include <map>
 #include <memory>
@@ -20,6 +22,25 @@
 #include "rendezvous/wire/tcp_listener.h"
 
 namespace ddprun::rendezvous {
+
+// Passes accepted connections to this service's agent, each in a packet of its own (base/packet.h).
+// If the agent doesn't read for a while, connections wait in their order. Threads: the loop's.
+class ConnectionSender {
+ public:
+  // Requires: `socket`, which stays the caller's, and the loop outlive the sender.
+  ConnectionSender(EventLoop* loop, int socket);
+
+  void Send(Fd connection);
+
+ private:
+  void SendWaiting();
+
+  EventLoop* const loop_;
+  const int socket_;
+  const size_t waiting_max_;
+  std::deque<std::vector<Fd>> waiting_;  // one connection each
+  std::unique_ptr<FdWatch> writable_;    // null unless a connection waits
+};
 
 // Accepts a server's connections, and hands those that its Doorkeeper admits to gRPC.
 //

@@ -7,10 +7,10 @@
 
 #include "base/event_log.h"
 #include "base/event_loop.h"
-#include "rendezvous/core/job/effect_queue.h"
 #include "rendezvous/core/job/state_machine.h"
+#include "rendezvous/core/job/step_effects.h"
 #include "rendezvous/journal/journal.h"
-#include "rendezvous/server/event_ring.h"
+#include "rendezvous/server/event_watch.h"
 
 namespace ddprun::rendezvous {
 

@@ -13,7 +13,6 @@
 #include "rendezvous/server/server_impl.h"
 #include "rendezvous/wire/grpc_listener.h"
 #include "rendezvous/wire/grpc_settings.h"
-#include "rendezvous/wire/grpc_status.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -11,7 +11,7 @@
 #include <vector>
 
 #include "rendezvous/journal/journal.h"
-#include "rendezvous/server/encoded_messages.h"
+#include "rendezvous/server/attend_stream.h"
 #include "rendezvous/server/front_door.h"
 #include "rendezvous/server/job_shell.h"
 #include "rendezvous/server/refusals.h"

@@ -1,12 +1,24 @@
 #include "rendezvous/server/service.h"
 
+#include <algorithm>
 #include <utility>
 
 #include "base/clock.h"
-#include "rendezvous/wire/grpc_status.h"
+#include "rendezvous/wire/grpc_settings.h"
 #include "rendezvous/wire/status_pages.h"
 
 namespace ddprun::rendezvous {
+
+StatusBoard::Snapshot StatusBoard::Fresh(Instant now) const {
+  const std::lock_guard lock(mutex_);
+  return now < until_ ? snapshot_ : nullptr;
+}
+
+void StatusBoard::Put(Snapshot snapshot, Instant now, absl::Duration cost) {
+  const std::lock_guard lock(mutex_);
+  snapshot_ = std::move(snapshot);
+  until_ = cost < kQuick ? now : now + std::min(kShare * cost, kAgeMax);
+}
 
 Service::Service(EventLoop* loop, Owner* owner, std::shared_ptr<LoopInbox> inbox,
                  std::shared_ptr<CallRegistry> registry, std::shared_ptr<StatusBoard> board,

@@ -5,6 +5,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/time/time.h"
 #include "base/instant.h"
 #include "ddprun/rendezvous/v1/status.pb.h"
 #include "rendezvous/web/core/curve_book.h"
@@ -21,6 +22,11 @@ std::vector<JobReading> ReadingsOf(const v1::GetStatusReply& reply, Instant now)
 // milliseconds and a list of the same length for each figure, oldest first. null: not reported;
 // "nan", "inf", "-inf": values that JSON has no number for. Pure; threads: any.
 std::string CurvesJson(const CurveBook& book, Instant now);
+
+// A status in Prometheus' text format; docs/MONITORING.md has the names and labels. Times are in
+// seconds. Params: started: the start of the service's process. Pure; threads: any.
+// Source: https://prometheus.io/docs/instrumenting/exposition_formats/, text format 0.0.4.
+std::string MetricsText(const v1::GetStatusReply& reply, absl::Time started);
 
 }  // namespace ddprun::rendezvous
 

@@ -15,27 +15,43 @@
 #include <utility>
 #include <vector>
 
+#include "absl/strings/ascii.h"
+#include "absl/strings/escaping.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "absl/time/time.h"
+#include "base/address.h"
 #include "base/clock.h"
 #include "base/fd.h"
-#include "base/host_port.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/thread.h"
 #include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
-#include "rendezvous/web/authorization.h"
+#include "rendezvous/core/admission.h"
 #include "rendezvous/web/core/curve_book.h"
 #include "rendezvous/web/curves.h"
-#include "rendezvous/web/metrics_text.h"
 #include "rendezvous/web/status_json.h"
-#include "rendezvous/web/status_page.h"
 #include "rendezvous/wire/status_pages.h"
 
 namespace ddprun::rendezvous {
+
+bool IsAuthorized(absl::string_view authorization, const std::string& secret) {
+  const size_t blank = authorization.find(' ');
+  if (blank == absl::string_view::npos) return false;
+  const absl::string_view scheme = authorization.substr(0, blank);
+  const absl::string_view rest = absl::StripAsciiWhitespace(authorization.substr(blank));
+  if (absl::EqualsIgnoreCase(scheme, "Bearer")) return SameSecret(secret, std::string(rest));
+  std::string user_and_password;
+  if (!absl::EqualsIgnoreCase(scheme, "Basic") || !absl::Base64Unescape(rest, &user_and_password)) {
+    return false;
+  }
+  const size_t colon = user_and_password.find(':');
+  return colon != std::string::npos && SameSecret(secret, user_and_password.substr(colon + 1));
+}
+
 namespace {
 
 constexpr absl::Duration kPatience = absl::Seconds(2);

@@ -7,7 +7,28 @@
 #include <string>
 
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "rendezvous/web/web_guests.h"
+
+namespace ddprun::rendezvous {
+
+// Whether an HTTP request's Authorization value ("" = it has none) has the secret: as "Bearer
+// SECRET", which monitors send, or as the password of "Basic" with any user name, for which
+// browsers ask. The time that it takes doesn't depend on the secret. Pure.
+// Source: RFC 9110, 11.6.2; RFC 6750, 2.1; RFC 7617, 2.
+bool IsAuthorized(absl::string_view authorization, const std::string& secret);
+
+// A file of the status page, and the path under which it is served.
+struct PageFile {
+  const char* path;
+  const char* type;
+  const char* text;
+};
+
+// page.html, as "/", and the files of this folder that it loads.
+extern const PageFile kPageFiles[6];
+
+}  // namespace ddprun::rendezvous
 
 namespace grpc {
 class Channel;
@@ -20,7 +41,7 @@ namespace ddprun::rendezvous {
 //   /                 a page for people that needs no network but this server
 //   /api/v1/status    GetStatus as JSON (status_json.h)
 //   /api/v1/curves    how the figures of the status went (curves.h)
-//   /metrics          the status for Prometheus (metrics_text.h)
+//   /metrics          the status for Prometheus (curves.h)
 //   /healthz          200 while the service's loop turns, else 503; needs no password
 // Every answer comes from one GetStatus call, which may take kPatience; the service answers it like
 // any other. There is at most one call at a time, for all clients that asked before it began; the

@@ -10,11 +10,9 @@
 #include "base/version.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/wire/convert.h"
-#include "rendezvous/wire/convert_failure.h"
 #include "rendezvous/wire/convert_parts.h"
 #include "rendezvous/wire/field_checker.h"
 #include "rendezvous/wire/fields.h"
-#include "rendezvous/wire/text.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -3,19 +3,33 @@
 
 #include <cstdint>
 #include <string>
+#include <vector>
 
 #include "absl/strings/string_view.h"
 #include "absl/time/time.h"
 #include "ddprun/rendezvous/v1/rendezvous.pb.h"
 #include "rendezvous/core/job_spec.h"
 #include "rendezvous/core/node_info.h"
-#include "rendezvous/core/node_use.h"
 #include "rendezvous/core/time_spent.h"
 #include "rendezvous/core/verdict.h"
+#include "rendezvous/core/worker_failure.h"
 #include "rendezvous/wire/field_checker.h"
 
-// Parts of messages that the journal keeps, too. Params: field: the part's path, for errors.
 namespace ddprun::rendezvous {
+
+// A failed worker, in both directions of the stream. Params: field: its path, for errors.
+WorkerFailure ReadFailure(FieldChecker* checker, absl::string_view field,
+                          const v1::WorkerFailure& proto);
+void WriteFailure(const WorkerFailure& failure, v1::WorkerFailure* proto);
+
+// A list of failed workers, at most kFailuresMax.
+std::vector<WorkerFailure> ReadFailures(
+    FieldChecker* checker, absl::string_view field,
+    const google::protobuf::RepeatedPtrField<v1::WorkerFailure>& protos);
+void WriteFailures(const std::vector<WorkerFailure>& failures,
+                   google::protobuf::RepeatedPtrField<v1::WorkerFailure>* protos);
+
+// Parts of messages that the journal keeps, too. Params: field: the part's path, for errors.
 
 JobSpec ReadJobSpec(FieldChecker* checker, absl::string_view field, const std::string& run_id,
                     const v1::JobSpec& proto);

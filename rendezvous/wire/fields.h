@@ -11,7 +11,6 @@
 #include "absl/time/time.h"
 #include "rendezvous/wire/convert_parts.h"
 #include "rendezvous/wire/field_checker.h"
-#include "rendezvous/wire/text.h"
 
 // One list of a message's fields for both directions of its conversion:
 //

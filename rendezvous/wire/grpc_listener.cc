@@ -12,10 +12,10 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/address.h"
 #include "base/errno_status.h"
 #include "base/fd.h"
 #include "base/status_macros.h"
-#include "base/unix_address.h"
 #include "rendezvous/wire/tcp_listener.h"
 #include "rendezvous/wire/tls.h"
 

@@ -1,14 +1,18 @@
 #ifndef DDPRUN_RENDEZVOUS_WIRE_GRPC_SETTINGS_H_
 #define DDPRUN_RENDEZVOUS_WIRE_GRPC_SETTINGS_H_
 
+#include <google/protobuf/message_lite.h>
 #include <grpcpp/channel.h>
 #include <grpcpp/server_builder.h>
+#include <grpcpp/support/byte_buffer.h>
 #include <grpcpp/support/channel_arguments.h>
+#include <grpcpp/support/status.h>
 
 #include <cstddef>
 #include <memory>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/tls_files.h"
 #include "rendezvous/core/bounds.h"
@@ -53,6 +57,25 @@ grpc::ChannelArguments ChannelSettings(const GrpcLimits& limits = {});
 // "host:port", "[IPv6]:port", "unix:/path"; tls: for TCP; without files, no TLS.
 std::shared_ptr<grpc::Channel> MakeChannel(const std::string& target, const TlsFiles& tls = {},
                                            const GrpcLimits& limits = {});
+
+// Converts a status for the wire and back; the codes have the same numbers. The text is cut to 1
+// KiB, because metadata has to fit into 8 KiB after percent-encoding. Threads: any.
+grpc::Status ToGrpcStatus(const absl::Status& status);
+absl::Status FromGrpcStatus(const grpc::Status& status);
+
+// Streams carry raw bytes on our side of gRPC, so that a message that doesn't parse differs from
+// the end of the stream, and the sizes of waiting messages are known. Threads: any.
+grpc::ByteBuffer ToBytes(const google::protobuf::MessageLite& message);
+// Returns false if the bytes are no such message.
+bool ParseBytes(const grpc::ByteBuffer& bytes, google::protobuf::MessageLite* message);
+
+// Configures gRPC and protobuf for the whole process, once. Names are resolved by getaddrinfo(3)
+// (nsswitch, mDNS, /etc/hosts), as the workers do it; a connection reads as many bytes at a
+// time as its channel says; log messages go to our log. The environment variables
+// GRPC_DNS_RESOLVER, GRPC_EXPERIMENTS, GRPC_VERBOSITY and GRPC_TRACE override this. The functions
+// of grpc_settings.h and tls.h call it. Threads: any, but the first call changes the environment
+// for a moment (setenv(3)), so no other thread may read it then.
+void InitializeGrpc();
 
 }  // namespace ddprun::rendezvous
 

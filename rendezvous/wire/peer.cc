@@ -10,7 +10,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_replace.h"
 #include "absl/strings/strip.h"
-#include "base/own_address.h"
+#include "base/address.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -40,7 +40,7 @@ std::string AddressGroup(const PeerAddress& peer);
 bool IsOwnerPeer(absl::string_view peer);
 
 // True when gRPC's name of a peer is this machine: IsOwnerPeer(), or an address of this machine's
-// own (base/own_address.h). The kernel accepts no packet from outside that bears such an address,
+// own (base/address.h). The kernel accepts no packet from outside that bears such an address,
 // so no other machine can have it in a connection. Threads: any.
 bool IsLocalPeer(absl::string_view peer);
 

@@ -10,7 +10,6 @@
 #include "rendezvous/wire/convert_parts.h"
 #include "rendezvous/wire/field_checker.h"
 #include "rendezvous/wire/fields.h"
-#include "rendezvous/wire/text.h"
 
 namespace ddprun::rendezvous {
 namespace {

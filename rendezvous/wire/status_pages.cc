@@ -3,9 +3,10 @@
 #include <grpcpp/client_context.h>
 
 #include <algorithm>
+#include <cstddef>
 #include <cstdint>
 
-#include "rendezvous/wire/lag.h"
+#include "rendezvous/wire/training.h"
 
 namespace ddprun::rendezvous {
 

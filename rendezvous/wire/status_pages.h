@@ -6,6 +6,7 @@
 
 #include "absl/time/time.h"
 #include "ddprun/rendezvous/v1/rendezvous.grpc.pb.h"
+#include "ddprun/rendezvous/v1/status.pb.h"
 #include "rendezvous/core/bounds.h"
 
 // A status of thousands of nodes is longer than a message may be, so it goes over the wire in
@@ -25,9 +26,9 @@ bool HasJob(const v1::GetStatusReply& whole, const std::string& run_id);
 v1::GetStatusReply PageOf(const v1::GetStatusReply& whole, const v1::GetStatusRequest& request,
                           size_t page_bytes = kPageBytes);
 
-// Asks for all pages, puts them together, and applies NoteLag (lag.h). Params: run_id: "" = all
-// jobs; token: "" = none; timeout: of all calls together. A node that comes or goes meanwhile may
-// be missing or occur twice. Blocking: not for a loop.
+// Asks for all pages, puts them together, and applies NoteLag() (training.h). Params: run_id: "" =
+// all jobs; token: "" = none; timeout: of all calls together. A node that comes or goes meanwhile
+// may be missing or occur twice. Blocking: not for a loop.
 grpc::Status FetchWholeStatus(v1::Rendezvous::StubInterface& stub, const std::string& run_id,
                               const std::string& token, absl::Duration timeout,
                               v1::GetStatusReply* reply);

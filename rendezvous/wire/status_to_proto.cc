@@ -2,7 +2,7 @@
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/wire/convert.h"
 #include "rendezvous/wire/convert_parts.h"
-#include "rendezvous/wire/text.h"
+#include "rendezvous/wire/field_checker.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -12,7 +12,7 @@
 #include <vector>
 
 #include "absl/strings/match.h"
-#include "rendezvous/wire/initialize_grpc.h"
+#include "rendezvous/wire/grpc_settings.h"
 
 namespace ddprun::rendezvous {
 namespace {

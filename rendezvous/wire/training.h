@@ -3,7 +3,7 @@
 
 #include <optional>
 
-#include "base/training_report.h"
+#include "base/progress_page.h"
 #include "ddprun/rendezvous/v1/status.pb.h"
 
 namespace ddprun::rendezvous {
@@ -21,6 +21,12 @@ struct JobTraining {
   std::optional<double> samples_per_second;  // the sum over all workers
 };
 JobTraining TrainingOf(const v1::JobStatus& job);
+
+// Fills in which workers hold up the job, and which nodes are behind, slow or silent:
+// NodeStatus.lag, WorkerStatus.behind and WorkerStatus.lag. `ddprun top`, the page and programs all
+// use this rule. Requires: all nodes of the job are there, because they are compared. Pure;
+// threads: any.
+void NoteLag(v1::JobStatus* job);
 
 }  // namespace ddprun::rendezvous
 

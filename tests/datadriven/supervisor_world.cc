@@ -9,7 +9,7 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
-#include "base/signal_name.h"
+#include "base/text.h"
 
 namespace ddprun::testing {
 namespace {

@@ -10,7 +10,6 @@
 #include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/rng.h"
-#include "launcher/advice/advice_rules.h"
 #include "launcher/advice/advisor.h"
 #include "tests/fuzz/fuzz_target.h"
 

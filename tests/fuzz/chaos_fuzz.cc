@@ -17,11 +17,11 @@
 #include "tests/fuzz/fuzz_target.h"
 #include "tests/support/inputs.h"
 #include "tests/support/trees.h"
+#include "tools/chaos/chaos_command.h"
 #include "tools/chaos/chaos_plan_file.h"
 #include "tools/chaos/core/chaos_cost.h"
 #include "tools/chaos/core/chaos_schedule.h"
 #include "tools/chaos/core/chaos_text.h"
-#include "tools/chaos/report_json.h"
 #include "tools/chaos/timeline_reader.h"
 
 namespace ddprun::launcher {

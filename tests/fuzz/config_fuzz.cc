@@ -12,7 +12,7 @@
 #include "launcher/options/host.h"
 #include "tests/fuzz/cli_check.h"
 #include "tests/fuzz/fuzz_target.h"
-#include "tools/config/config_file.h"
+#include "tools/config/config_command.h"
 
 namespace ddprun::launcher {
 

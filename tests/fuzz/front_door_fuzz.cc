@@ -14,7 +14,6 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "rendezvous/server/core/doorkeeper.h"
-#include "rendezvous/server/core/first_byte.h"
 #include "rendezvous/wire/peer.h"
 #include "rendezvous/wire/tls.h"
 #include "tests/fuzz/fuzz_target.h"

@@ -8,7 +8,7 @@
 #include "absl/strings/string_view.h"
 #include "base/check.h"
 #include "base/rng.h"
-#include "launcher/schedulers/kubernetes_pod.h"
+#include "launcher/schedulers/kubernetes.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace ddprun::launcher {

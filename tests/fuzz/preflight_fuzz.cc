@@ -12,7 +12,7 @@
 #include "tools/preflight/check_wire.h"
 #include "tools/preflight/core/link_check.h"
 #include "tools/preflight/core/link_text.h"
-#include "tools/preflight/probe_datagram.h"
+#include "tools/preflight/datagram_exchange.h"
 
 namespace ddprun::launcher {
 

@@ -10,7 +10,7 @@
 #include "base/rng.h"
 #include "launcher/side_channels/core/health_http.h"
 #include "launcher/side_channels/core/timer_table.h"
-#include "launcher/side_channels/timer_request.h"
+#include "launcher/side_channels/watchdog.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace ddprun::launcher {

@@ -8,8 +8,8 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "launcher/schedulers/slurm_requeue.h"
-#include "launcher/schedulers/slurm_text.h"
+#include "launcher/schedulers/slurm_run.h"
+#include "launcher/schedulers/slurm_step.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace ddprun::launcher {

@@ -14,7 +14,7 @@
 #include "base/rng.h"
 #include "ddprun/agent/v1/agent.pb.h"
 #include "launcher/stores/core/key_value_store.h"
-#include "launcher/stores/store_wire.h"
+#include "launcher/stores/peer_store.h"
 #include "tests/fuzz/fuzz_target.h"
 
 namespace ddprun::launcher {

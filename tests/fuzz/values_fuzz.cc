@@ -11,10 +11,10 @@
 #include "base/check.h"
 #include "base/rng.h"
 #include "base/text.h"
-#include "launcher/options/errors.h"
+#include "launcher/options/argument.h"
 #include "launcher/options/values.h"
+#include "launcher/plan/plan_parts.h"
 #include "launcher/plan/rendezvous_config.h"
-#include "launcher/plan/signals.h"
 #include "rendezvous/core/bounds.h"
 #include "tests/fuzz/fuzz_target.h"
 

@@ -9,10 +9,9 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
+#include "base/event_loop.h"
 #include "base/fd.h"
-#include "base/loop_inbox.h"
-#include "rendezvous/wire/byte_buffer.h"
-#include "rendezvous/wire/grpc_status.h"
+#include "rendezvous/wire/grpc_settings.h"
 #include "tests/support/loop_until.h"
 #include "tests/support/sample_messages.h"
 

@@ -23,7 +23,7 @@ _IMPURE_STD = {
     "random", "shared_mutex", "thread", "atomic", "locale", "iomanip",
 }
 _PURE_BASE = {"base/status_macros.h", "base/check.h", "base/strong.h", "base/instant.h", "base/rng.h",
-              "base/error_line.h", "base/held_up.h", "base/signal_name.h", "base/text.h", "base/tls_files.h",
+              "base/text.h", "base/instant.h", "base/text.h", "base/text.h", "base/tls_files.h",
               "base/version.h", "base/progress_page.h"}
 _PURE_ABSL = ("absl/container/", "absl/strings/", "absl/status/", "absl/time/time.h", "absl/types/", "absl/functional/",
               "absl/algorithm/", "absl/base/", "absl/hash/")

@@ -107,7 +107,7 @@ class Layering(unittest.TestCase):
                                ("launcher/options/query_options.cc", "launcher/plan/launch_planner.h"),
                                ("tools/watch/job_finder.cc", "launcher/agent/agent.h"),
                                ("launcher/stores/core/tcp_store.cc", "rendezvous/core/job_spec.h"),
-                               ("tools/chaos/chaos.cc", "ddprun/agent/v1/agent.pb.h")):
+                               ("tools/chaos/chaos_command.cc", "ddprun/agent/v1/agent.pb.h")):
             self.assertTrue(self.refused(path, included), f"{path} {included}")
         for path, included in (("tools/doctor/core/findings.cc", "launcher/core/cpu_binding.h"),
                                ("tools/doctor/machine_probe.cc", "tools/doctor/core/machine_facts.h"),
@@ -172,7 +172,7 @@ class Layering(unittest.TestCase):
                                ("worker/torch/store/a.cc", "worker/metrics/figures.h"),
                                ("worker/torch/new_room/a.cc", "worker/torch/errors/exception_status.h")):
             self.assertTrue(self.refused(path, included), f"{path} {included}")
-        for path, included in (("worker/torch/zero/a.cc", "worker/torch/optim/gradient_taker.h"),
+        for path, included in (("worker/torch/zero/a.cc", "worker/torch/optim/storage_on_use.h"),
                                ("worker/torch/optim/a.cc", "worker/torch/optim/not_finite.h"),
                                ("worker/torch/checkpoint/a.cc", "worker/torch/zero/zero_state.h")):
             self.assertFalse(self.refused(path, included), f"{path} {included}")

@@ -16,7 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/fd.h"
 #include "launcher/os/cgroup.h"
-#include "launcher/os/folders.h"
+#include "launcher/os/files.h"
 #include "tests/process/process_testing.h"
 
 namespace ddprun::testing {

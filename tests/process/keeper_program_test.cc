@@ -12,7 +12,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "launcher/os/child_processes.h"
+#include "launcher/os/processes.h"
 #include "tests/process/process_testing.h"
 
 namespace ddprun::testing {

@@ -18,7 +18,7 @@
 #include "absl/strings/strip.h"
 #include "base/clock.h"
 #include "base/null_terminated.h"
-#include "launcher/os/child_processes.h"
+#include "launcher/os/processes.h"
 #include "tests/support/trees.h"
 
 namespace ddprun::testing {

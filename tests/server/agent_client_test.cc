@@ -1,4 +1,4 @@
-#include "tools/watch/agent_client.h"
+#include "tools/watch/own_machine.h"
 
 #include <gmock/gmock.h>
 #include <grpcpp/security/server_credentials.h>

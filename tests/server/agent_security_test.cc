@@ -8,7 +8,7 @@
 #include <vector>
 
 #include "tests/server/agent_server_fixture.h"
-#include "tools/certs/certificate_maker.h"
+#include "tools/certs/certificates.h"
 
 namespace ddprun::launcher {
 namespace {

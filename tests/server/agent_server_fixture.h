@@ -19,11 +19,10 @@
 #include "ddprun/agent/v1/agent.grpc.pb.h"
 #include "ddprun/agent/v1/agent.pb.h"
 #include "launcher/agent/agent_server.h"
-#include "launcher/stores/store_wire.h"
+#include "launcher/stores/peer_store.h"
 #include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/service_message.h"
 #include "rendezvous/wire/grpc_settings.h"
-#include "rendezvous/wire/grpc_status.h"
 #include "tests/support/loop_until.h"
 
 namespace ddprun::launcher {

@@ -1,4 +1,4 @@
-#include "rendezvous/server/event_ring.h"
+#include "rendezvous/server/event_watch.h"
 
 #include <gtest/gtest.h>
 

@@ -3,8 +3,8 @@
 #include <vector>
 
 #include "rendezvous/core/bounds.h"
-#include "rendezvous/server/encoded_messages.h"
-#include "rendezvous/wire/byte_buffer.h"
+#include "rendezvous/server/attend_stream.h"
+#include "rendezvous/wire/grpc_settings.h"
 #include "tests/server/rendezvous_fixture.h"
 
 // Messages that many agents get with the same bytes.

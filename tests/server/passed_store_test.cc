@@ -11,7 +11,7 @@
 
 #include "base/packet.h"
 #include "launcher/stores/tcp_store_server.h"
-#include "rendezvous/server/connection_sender.h"
+#include "rendezvous/server/front_door.h"
 #include "tests/support/loop_until.h"
 #include "tests/support/tcp_store_bytes.h"
 

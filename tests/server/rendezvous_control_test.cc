@@ -4,7 +4,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/own_address.h"
+#include "base/address.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/server/core/call_budget.h"

@@ -1,4 +1,4 @@
-#include "rendezvous/server/status_board.h"
+#include "rendezvous/server/service.h"
 
 #include <gtest/gtest.h>
 

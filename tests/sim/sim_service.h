@@ -12,8 +12,8 @@
 
 #include "absl/status/status.h"
 #include "base/rng.h"
-#include "rendezvous/core/job/effect_queue.h"
 #include "rendezvous/core/job/state_machine.h"
+#include "rendezvous/core/job/step_effects.h"
 #include "tests/sim/event_queue.h"
 #include "tests/sim/sim_store.h"
 

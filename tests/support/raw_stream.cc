@@ -2,8 +2,7 @@
 
 #include <utility>
 
-#include "rendezvous/wire/byte_buffer.h"
-#include "rendezvous/wire/grpc_status.h"
+#include "rendezvous/wire/grpc_settings.h"
 
 namespace ddprun::rendezvous {
 

@@ -14,7 +14,6 @@
 
 #include "absl/status/status.h"
 #include "base/event_loop.h"
-#include "base/loop_inbox.h"
 #include "rendezvous/core/agent_message.h"
 #include "rendezvous/core/service_message.h"
 #include "rendezvous/wire/convert.h"

@@ -6,7 +6,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/progress_page.h"
-#include "rendezvous/core/policy_rule.h"
+#include "rendezvous/core/verdict.h"
 #include "tests/support/sample_messages.h"
 
 namespace ddprun::rendezvous {

@@ -15,7 +15,7 @@
 #include "absl/time/time.h"
 #include "ddprun/rendezvous/v1/status.pb.h"
 #include "rendezvous/web/status_json.h"
-#include "rendezvous/wire/lag.h"
+#include "rendezvous/wire/training.h"
 #include "tools/watch/top_view.h"
 
 int main(int argc, char** argv) {

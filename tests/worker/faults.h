@@ -4,7 +4,7 @@
 #include <cstdint>
 #include <string>
 
-#include "worker/torch/checkpoint/file_calls.h"
+#include "worker/torch/checkpoint/atomic_file.h"
 
 namespace ddprun::testing {
 

@@ -20,7 +20,7 @@
 #include "ddprun/run_worker.h"
 #include "ddprun/zero_optimizer.h"
 #include "tests/worker/shard_crash_training.h"
-#include "worker/torch/checkpoint/file_calls.h"
+#include "worker/torch/checkpoint/atomic_file.h"
 
 namespace {
 

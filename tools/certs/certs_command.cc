@@ -16,10 +16,9 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/options/argument.h"
-#include "launcher/options/errors.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/values.h"
-#include "tools/certs/certificate_maker.h"
+#include "tools/certs/certificates.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/status/statusor.h"
-#include "launcher/options/options_or_help.h"
+#include "launcher/options/argument.h"
 
 namespace ddprun::launcher {
 
@@ -17,7 +17,7 @@ struct CertsOptions {
   bool renew = false;   // make a new certificate of the existing CA
 };
 
-// `arguments` come after the command's own name. Errors: usage (errors.h).
+// `arguments` come after the command's own name. Errors: usage (argument.h).
 absl::StatusOr<OptionsOrHelp<CertsOptions>> ParseCertsOptions(
     const std::vector<std::string>& arguments);
 

@@ -1,6 +1,7 @@
 #include "tools/chaos/agent_process.h"
 
 #include <sys/prctl.h>
+#include <sys/syscall.h>
 #include <sys/wait.h>
 #include <unistd.h>
 
@@ -8,11 +9,28 @@
 #include <csignal>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "base/errno_status.h"
+#include "base/fd.h"
 #include "base/null_terminated.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 
 namespace ddprun::launcher {
+absl::StatusOr<ProcessHandle> ProcessHandle::Open(pid_t pid) {
+  ProcessHandle handle;
+  handle.pid_ = pid;
+  DDPRUN_ASSIGN_OR_RETURN(handle.pidfd_, OpenPidfd(pid, absl::StrCat("process ", pid)));
+  return handle;
+}
+
+absl::Status ProcessHandle::Signal(int signal_number) const {
+  if (syscall(SYS_pidfd_send_signal, pidfd_.get(), signal_number, nullptr, 0) == 0) {
+    return absl::OkStatus();
+  }
+  return ErrnoStatus(errno, absl::StrCat(SignalName(signal_number), " to process ", pid_));
+}
+
 namespace {
 
 // The child, between fork and exec: only calls of signal-safety(7).

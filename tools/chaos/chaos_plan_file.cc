@@ -12,14 +12,13 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
-#include "base/nearest.h"
 #include "base/progress_page.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/yaml_document.h"
-#include "launcher/options/errors.h"
+#include "launcher/options/argument.h"
 #include "launcher/options/values.h"
-#include "launcher/plan/signals.h"
+#include "launcher/plan/plan_parts.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {

@@ -13,8 +13,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
 #include "base/progress_page.h"
-#include "base/signal_name.h"
 #include "base/status_macros.h"
+#include "base/text.h"
 #include "launcher/core/signal_policy.h"
 #include "tools/chaos/core/chaos_text.h"
 

@@ -18,7 +18,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "base/errno_status.h"
-#include "base/pidfd.h"
+#include "base/fd.h"
 #include "base/status_macros.h"
 
 namespace ddprun::launcher {

@@ -15,9 +15,8 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "launcher/options/errors.h"
+#include "launcher/options/argument.h"
 #include "launcher/options/values.h"
-#include "tools/config/accelerate_fields.h"
 
 namespace ddprun::launcher {
 namespace {

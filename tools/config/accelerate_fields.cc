@@ -1,4 +1,4 @@
-#include "tools/config/accelerate_fields.h"
+#include "tools/config/accelerate_config.h"
 
 #include <algorithm>
 #include <array>

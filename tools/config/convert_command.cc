@@ -13,10 +13,10 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/yaml_document.h"
-#include "launcher/options/errors.h"
+#include "launcher/options/argument.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/shell_line.h"
-#include "tools/config/config_file.h"
+#include "tools/config/config_command.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -7,8 +7,8 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "launcher/options/argument.h"
 #include "launcher/options/host.h"
-#include "launcher/options/options_or_help.h"
 
 namespace ddprun::launcher {
 
@@ -25,7 +25,7 @@ using CheckLaunch = std::function<absl::Status(const std::vector<std::string>& w
 // torch.distributed.run becomes one with ddprun; a batch script keeps its other lines. In a step of
 // Slurm, options that Slurm answers (docs/SLURM.md) are left out. Each of them is reported
 // to the user. Params: arguments: the path of a file, or a line, or the words of a line.
-// Errors: usage and plan errors (errors.h) — no such launcher, an unreadable file, or `check`
+// Errors: usage and plan errors (argument.h) — no such launcher, an unreadable file, or `check`
 // refuses an option.
 absl::StatusOr<OptionsOrHelp<Conversion>> Convert(const std::vector<std::string>& arguments,
                                                   const Host& host, const CheckLaunch& check);

@@ -8,8 +8,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "launcher/core/environment.h"
+#include "launcher/options/argument.h"
 #include "launcher/options/host.h"
-#include "launcher/options/options_or_help.h"
 #include "tools/doctor/core/hardware_advice.h"
 
 namespace ddprun::launcher {
@@ -37,13 +37,19 @@ struct DoctorOptions : MachineOptions {
   bool strict = false;  // warnings count as errors
 };
 
-// Errors: usage and plan errors (errors.h).
+// Errors: usage and plan errors (argument.h).
 absl::StatusOr<OptionsOrHelp<EnvOptions>> ParseEnvOptions(const std::vector<std::string>& arguments,
                                                           const EnvironmentLookup& environment,
                                                           const Host& host);
 absl::StatusOr<OptionsOrHelp<DoctorOptions>> ParseDoctorOptions(
     const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
     const Host& host);
+
+// `ddprun env`. Returns the exit status: 0.
+int ShowEnv(const EnvOptions& options);
+
+// `ddprun doctor`. Returns the exit status: 1 for errors, and with --strict for warnings; else 0.
+int ShowDoctor(const DoctorOptions& options);
 
 }  // namespace ddprun::launcher
 

@@ -11,6 +11,25 @@
 
 namespace ddprun::launcher {
 
+// Reads small files of the kernel, for probes that treat an unreadable file as empty. Threads: any.
+
+// The first MiB of a file; "" = it can't be read.
+std::string TextOfFile(const std::string& path);
+// The first line of a file without surrounding blanks, safe to show, at most 200 bytes; "" as
+// above.
+std::string FirstLine(const std::string& path);
+
+struct GpuInventory {
+  DriverFacts driver;
+  std::vector<GpuFacts> gpus;
+};
+
+// The NVIDIA GPUs of this machine, from the driver's library (NvmlLibrary). Facts that a GPU or a
+// driver doesn't report stay empty (error correction of a GeForce, for example). Without the
+// library, driver.why_not says why. `root` comes before /proc; for tests. Waits for the driver,
+// forever if a GPU is broken. Threads: any.
+GpuInventory TakeGpuInventory(const std::string& root = "");
+
 // Probes this machine for the facts of `ddprun env`. Threads: any.
 
 struct MachineQuestion {

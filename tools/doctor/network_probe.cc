@@ -7,12 +7,11 @@
 
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "base/own_address.h"
-#include "launcher/machine/address_list.h"
-#include "launcher/os/folders.h"
+#include "base/address.h"
+#include "launcher/machine/host_probe.h"
+#include "launcher/os/files.h"
 #include "tools/doctor/core/machine_parsers.h"
 #include "tools/doctor/machine_probe.h"
-#include "tools/doctor/text_file.h"
 
 namespace ddprun::launcher {
 namespace {

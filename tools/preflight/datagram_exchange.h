@@ -1,22 +1,49 @@
 #ifndef DDPRUN_TOOLS_PREFLIGHT_DATAGRAM_EXCHANGE_H_
 #define DDPRUN_TOOLS_PREFLIGHT_DATAGRAM_EXCHANGE_H_
 
+#include <cstddef>
 #include <cstdint>
 #include <map>
 #include <memory>
 #include <mutex>
+#include <optional>
 #include <set>
+#include <string>
 #include <thread>
 #include <vector>
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "base/fd.h"
 #include "tools/preflight/core/link_facts.h"
-#include "tools/preflight/probe_datagram.h"
 #include "tools/preflight/sockets.h"
 
 namespace ddprun::launcher {
+
+// A datagram of a network check.
+struct ProbeDatagram {
+  enum class Kind : uint8_t {
+    kData = 1,  // counted
+    kPing = 2,  // counted, and answered
+    kPong = 3,  // the answer, with the ping's time
+    kHere = 4,  // to node 0, from a node that can't reach the store
+  };
+  Kind kind = Kind::kData;
+  uint32_t from = 0;    // node
+  uint32_t pass = 0;    // of the check
+  uint64_t token = 0;   // of the check, to recognize strays; 0 in kHere
+  int64_t sent_ns = 0;  // on the clock of the ping's sender
+
+  friend bool operator==(const ProbeDatagram&, const ProbeDatagram&) = default;
+};
+
+inline constexpr size_t kProbeBytes = 32;
+
+// kProbeBytes, little endian.
+std::string EncodeProbe(const ProbeDatagram& probe);
+// nullopt = not a datagram of a check.
+std::optional<ProbeDatagram> DecodeProbe(absl::string_view bytes);
 
 // A node's UDP side of the check. A thread counts and answers datagrams from the beginning, so
 // nodes needn't begin at the same moment. Threads: the one that made it; the class has another of

@@ -3,6 +3,7 @@
 #include <poll.h>
 
 #include <algorithm>
+#include <cstdint>
 #include <functional>
 #include <map>
 #include <memory>
@@ -21,9 +22,79 @@
 #include "tools/preflight/core/link_text.h"
 #include "tools/preflight/datagram_exchange.h"
 #include "tools/preflight/pair_transfer.h"
-#include "tools/preflight/work_sample.h"
+#include "tools/preflight/sockets.h"
 
 namespace ddprun::launcher {
+namespace {
+
+// The kernel sends a lost SYN again after a second; a new connection is sooner.
+constexpr absl::Duration kConnecting = absl::Milliseconds(250);
+constexpr absl::Duration kPause = absl::Milliseconds(50);
+
+}  // namespace
+
+absl::Status Meeting::Connect(Instant deadline) {
+  while (!client_.has_value()) {
+    const Instant now = MonotonicNow();
+    absl::StatusOr<TcpStoreClient> client =
+        TcpStoreClient::Connect(host_, port_, std::min(deadline, now + kConnecting));
+    if (client.ok()) {
+      client_.emplace(*std::move(client));
+      break;
+    }
+    if (on_trying_) on_trying_();
+    if (MonotonicNow() + kPause > deadline) return client.status();
+    // A refused connection is answered at once.
+    AwaitReady(-1, 0, MonotonicNow() + kPause).IgnoreError();
+  }
+  client_->set_deadline(deadline);
+  return absl::OkStatus();
+}
+
+absl::Status Meeting::Set(const std::string& key, const std::string& value, Instant deadline) {
+  while (true) {
+    DDPRUN_RETURN_IF_ERROR(Connect(deadline));
+    absl::Status status = client_->Set(key, value);
+    // Sent is not stored: only an answer says so.
+    if (status.ok()) status = client_->WaitAndGet(key).status();
+    if (status.ok()) return status;
+    client_.reset();
+    if (MonotonicNow() >= deadline) return status;
+  }
+}
+
+absl::StatusOr<std::string> Meeting::Get(const std::string& key, Instant deadline) {
+  while (true) {
+    DDPRUN_RETURN_IF_ERROR(Connect(deadline));
+    absl::StatusOr<std::string> value = client_->WaitAndGet(key);
+    if (value.ok()) return value;
+    client_.reset();
+    if (MonotonicNow() >= deadline) return value.status();
+  }
+}
+
+namespace {
+
+constexpr int kSamples = 8;
+constexpr int kSteps = 400'000;
+
+}  // namespace
+
+absl::Duration SampleWork() {
+  absl::Duration least = absl::InfiniteDuration();
+  volatile uint64_t sink = 0;  // so that the work is done
+  for (int sample = 0; sample < kSamples; ++sample) {
+    Rng rng(static_cast<uint64_t>(sample));
+    const absl::Duration began = ThreadTime();
+    uint64_t sum = 0;
+    for (int i = 0; i < kSteps; ++i) sum += rng.Next();
+    sink = sum;
+    least = std::min(least, ThreadTime() - began);
+  }
+  static_cast<void>(sink);
+  return least;
+}
+
 namespace {
 
 // How long to wait until all nodes have come: their agents started them at the same moment.

@@ -2,14 +2,46 @@
 #define DDPRUN_TOOLS_PREFLIGHT_NETWORK_CHECK_H_
 
 #include <cstdint>
+#include <functional>
 #include <optional>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/time/time.h"
+#include "base/instant.h"
+#include "launcher/stores/tcp_store_client.h"
 #include "tools/preflight/check_wire.h"
-#include "tools/preflight/meeting.h"
 
 namespace ddprun::launcher {
+
+// A client of the job's store for a network check, over links that may be faulty. Connects on
+// demand, and again when a connection breaks or was given up. Threads: one at a time.
+class Meeting {
+ public:
+  Meeting(std::string host, uint16_t port) : host_(std::move(host)), port_(port) {}
+
+  // Called a few times a second while no connection can be made.
+  void set_on_trying(std::function<void()> on_trying) { on_trying_ = std::move(on_trying); }
+
+  // Errors of both: DEADLINE_EXCEEDED or UNAVAILABLE at the deadline, with the last reason.
+  absl::Status Set(const std::string& key, const std::string& value, Instant deadline);
+  // Waits until the key is set.
+  absl::StatusOr<std::string> Get(const std::string& key, Instant deadline);
+
+ private:
+  absl::Status Connect(Instant deadline);
+
+  const std::string host_;
+  const uint16_t port_;
+  std::function<void()> on_trying_;
+  std::optional<TcpStoreClient> client_;
+};
+
+// CPU time of a fixed piece of work, about a millisecond: the least of a few samples. The thread's
+// CPU time, not wall time: other processes don't count, a slower or throttled CPU does. Threads:
+// any.
+absl::Duration SampleWork();
 
 // A worker's place in the job, and the job's store: torchrun's variables.
 struct CheckMember {

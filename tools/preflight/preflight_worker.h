@@ -6,9 +6,20 @@
 #include "absl/status/statusor.h"
 #include "base/fd.h"
 #include "launcher/core/launch_plan.h"
+#include "tools/preflight/network_check.h"
 #include "tools/preflight/test_command.h"
 
 namespace ddprun::launcher {
+
+// torch_test.py, which each rank of `ddprun test` runs with Python's -c.
+extern const char kTorchTest[];
+
+// Whether all nodes have Python with torch: the others would wait for a node without it until a
+// time-out. Each node's first worker asks `python` ("" = none) without importing torch; the other
+// workers only wait. Returns: "" = all have it; else why the test with torch is left out, for
+// people. Errors: as CheckNetwork(). Threads: blocks the caller, at most 10 s for Python.
+absl::StatusOr<std::string> AgreeOnTorch(const CheckMember& place, bool first_worker,
+                                         const std::string& python, Meeting* meeting);
 
 // A worker of `ddprun test` or --preflight: takes part in the check of the network, then executes
 // its command. Returns the exit status if it doesn't. A finding that prevents the run is left in a

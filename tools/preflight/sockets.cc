@@ -14,7 +14,7 @@
 #include "base/errno_status.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "launcher/machine/address_list.h"
+#include "launcher/machine/host_probe.h"
 
 namespace ddprun::launcher {
 namespace {

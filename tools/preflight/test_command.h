@@ -9,8 +9,8 @@
 #include "absl/status/statusor.h"
 #include "launcher/core/environment.h"
 #include "launcher/core/launch_plan.h"
+#include "launcher/options/argument.h"
 #include "launcher/options/host.h"
-#include "launcher/options/options_or_help.h"
 #include "launcher/plan/launch_arguments.h"
 
 namespace ddprun::launcher {

@@ -1,6 +1,6 @@
-#include "tools/watch/control_commands.h"
 #include <poll.h>
 #include <unistd.h>
+#include "tools/watch/commands.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -17,11 +17,9 @@
 #include "base/text.h"
 #include "rendezvous/client/control_client.h"
 #include "rendezvous/web/status_json.h"
-#include "tools/watch/ended_command.h"
 #include "tools/watch/event_text.h"
 #include "tools/watch/job_finder.h"
 #include "tools/watch/job_service.h"
-#include "tools/watch/page_command.h"
 #include "tools/watch/status_text.h"
 
 namespace ddprun::launcher {

@@ -1,4 +1,4 @@
-#include "tools/watch/ended_command.h"
+#include "tools/watch/commands.h"
 
 #include <algorithm>
 #include <cstdint>
@@ -12,7 +12,7 @@
 #include "base/text.h"
 #include "launcher/machine/host_probe.h"
 #include "rendezvous/web/status_json.h"
-#include "tools/watch/time_text.h"
+#include "tools/watch/status_text.h"
 
 namespace ddprun::launcher {
 namespace {

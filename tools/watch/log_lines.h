@@ -7,7 +7,7 @@
 #include <tuple>
 
 #include "absl/strings/string_view.h"
-#include "launcher/options/output_form.h"
+#include "launcher/options/query_options.h"
 
 namespace ddprun::launcher {
 

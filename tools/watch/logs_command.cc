@@ -1,4 +1,4 @@
-#include "tools/watch/logs_command.h"
+#include "tools/watch/commands.h"
 
 #include <algorithm>
 #include <cstdio>
@@ -18,7 +18,6 @@
 #include "base/text.h"
 #include "base/thread.h"
 #include "rendezvous/client/control_client.h"
-#include "tools/watch/agent_client.h"
 #include "tools/watch/job_service.h"
 #include "tools/watch/log_lines.h"
 #include "tools/watch/own_machine.h"

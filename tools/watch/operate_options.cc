@@ -8,7 +8,7 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "launcher/options/errors.h"
+#include "launcher/options/argument.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/values.h"
 

@@ -9,9 +9,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "launcher/core/environment.h"
+#include "launcher/options/argument.h"
 #include "launcher/options/host.h"
-#include "launcher/options/options_or_help.h"
-#include "launcher/options/output_form.h"
 #include "launcher/options/query_options.h"
 
 namespace ddprun::launcher {
@@ -49,7 +48,7 @@ struct LogsOptions : QueryOptions {
   bool raw = false;  // unchanged bytes, without prefixes
 };
 
-// Errors: usage and plan errors (errors.h). `arguments` come after the command's own name.
+// Errors: usage and plan errors (argument.h). `arguments` come after the command's own name.
 absl::StatusOr<OptionsOrHelp<DrainOptions>> ParseDrainOptions(
     const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
     const Host& host);

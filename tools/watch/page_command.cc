@@ -1,4 +1,4 @@
-#include "tools/watch/page_command.h"
+#include "tools/watch/commands.h"
 
 #include <unistd.h>
 

@@ -4,10 +4,10 @@
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/core/signal_policy.h"
-#include "launcher/options/errors.h"
+#include "launcher/options/argument.h"
+#include "launcher/options/endpoint_options.h"
 #include "launcher/options/option_set.h"
 #include "launcher/options/query_options.h"
-#include "launcher/options/token.h"
 #include "launcher/options/values.h"
 
 namespace ddprun::launcher {

@@ -9,9 +9,8 @@
 #include "absl/time/time.h"
 #include "base/tls_files.h"
 #include "launcher/core/environment.h"
+#include "launcher/options/argument.h"
 #include "launcher/options/host.h"
-#include "launcher/options/options_or_help.h"
-#include "launcher/options/output_form.h"
 #include "launcher/options/query_options.h"
 
 namespace ddprun::launcher {
@@ -43,7 +42,7 @@ struct StopOptions : QueryOptions {
 };
 
 // `arguments` come after the command's own name.
-// Errors: usage and plan errors (errors.h).
+// Errors: usage and plan errors (argument.h).
 absl::StatusOr<OptionsOrHelp<ServiceOptions>> ParseServiceOptions(
     const std::vector<std::string>& arguments, const EnvironmentLookup& environment,
     const Host& host);

@@ -10,10 +10,109 @@
 #include "absl/strings/str_replace.h"
 #include "base/text.h"
 #include "rendezvous/wire/training.h"
-#include "tools/watch/gpu_text.h"
-#include "tools/watch/time_text.h"
 
 namespace ddprun::launcher {
+
+std::string TimeText(uint64_t ms) {
+  const uint64_t seconds = ms / 1000;
+  if (ms < 1000) return absl::StrCat(ms, " ms");
+  if (seconds < 60) return absl::StrFormat("%.1f s", static_cast<double>(ms) / 1e3);
+  if (seconds < 3600) return absl::StrCat(seconds / 60, " min ", seconds % 60, " s");
+  if (seconds < 86400) return absl::StrCat(seconds / 3600, " h ", seconds / 60 % 60, " min");
+  return absl::StrCat(seconds / 86400, " d ", seconds / 3600 % 24, " h");
+}
+
+std::string PhaseText(const rendezvous::v1::JobStatus& job) {
+  const int generations = job.history_size();
+  const bool between = job.phase() != "running" && generations > 0 &&
+                       job.history(generations - 1).has_ended_ms_ago();
+  if (!between) return absl::StrCat(job.phase(), " for ", TimeText(job.age_ms()));
+  return absl::StrCat(job.phase(), " for ", TimeText(job.history(generations - 1).ended_ms_ago()),
+                      " (the job is ", TimeText(job.age_ms()), " old)");
+}
+
+std::string RestartsText(const rendezvous::v1::JobStatus& job) {
+  const std::string made = absl::StrCat("restarts ", job.restart_count());
+  if (job.restart_count() > job.max_restarts()) return made;
+  return absl::StrCat(made, " of ", job.max_restarts());
+}
+
+std::string RangeText(uint64_t first, uint64_t last) {
+  return first == last ? absl::StrCat(first) : absl::StrCat(first, " to ", last);
+}
+
+namespace {
+
+// A driver that doesn't answer any more has no figures.
+constexpr uint64_t kGpusFreshMs = 5000;
+constexpr double kGib = 1024.0 * 1024.0 * 1024.0;
+
+bool GpusAreFresh(const rendezvous::v1::NodeStatus& node) {
+  return node.gpus_age_ms() <= kGpusFreshMs;
+}
+
+}  // namespace
+
+void GpuSum::Add(const rendezvous::v1::GpuStatus& gpu) {
+  ++count;
+  lost += gpu.lost() ? 1 : 0;
+  if (gpu.has_utilization_percent()) {
+    ++told;
+    percent += gpu.utilization_percent();
+  }
+  used += gpu.memory_used_bytes();
+  total += gpu.memory_total_bytes();
+}
+
+void GpuSum::Add(const GpuSum& other) {
+  count += other.count;
+  lost += other.lost;
+  told += other.told;
+  percent += other.percent;
+  used += other.used;
+  total += other.total;
+}
+
+GpuSum GpusOf(const rendezvous::v1::NodeStatus& node) {
+  GpuSum sum;
+  if (!GpusAreFresh(node)) return sum;
+  for (const auto& gpu : node.gpus()) sum.Add(gpu);
+  return sum;
+}
+
+GpuSum GpusOf(const rendezvous::v1::NodeStatus& node, size_t local_rank) {
+  const auto count = static_cast<size_t>(node.gpus_size());
+  if (count != node.worker_count() || local_rank >= count || !GpusAreFresh(node)) {
+    return GpusOf(node);
+  }
+  GpuSum sum;
+  sum.Add(node.gpus(static_cast<int>(local_rank)));
+  return sum;
+}
+
+std::string GpuPercentText(const GpuSum& gpus) {
+  if (gpus.count > 0 && gpus.lost == gpus.count) return "lost";
+  return gpus.told == 0 ? "-" : absl::StrCat((gpus.percent + gpus.told / 2) / gpus.told, "%");
+}
+
+std::string GpuMemoryText(const GpuSum& gpus) {
+  if (gpus.count == gpus.lost) return "-";
+  return absl::StrFormat("%.1f/%.1f", static_cast<double>(gpus.used) / kGib,
+                         static_cast<double>(gpus.total) / kGib);
+}
+
+std::string GpuListText(const rendezvous::v1::NodeStatus& node) {
+  std::string text;
+  if (!GpusAreFresh(node)) return text;
+  for (const auto& gpu : node.gpus()) {
+    GpuSum one;
+    one.Add(gpu);
+    absl::StrAppend(&text, text.empty() ? "" : "; ", gpu.index(), ": ", GpuPercentText(one));
+    if (!gpu.lost()) absl::StrAppend(&text, ", ", GpuMemoryText(one), " GiB");
+  }
+  return text;
+}
+
 namespace {
 
 using rendezvous::v1::DrainedNode;

@@ -1,4 +1,4 @@
-#include "tools/watch/top_command.h"
+#include "tools/watch/commands.h"
 
 #include <string>
 #include <utility>
@@ -12,7 +12,6 @@
 #include "base/text.h"
 #include "rendezvous/client/control_client.h"
 #include "tools/watch/job_service.h"
-#include "tools/watch/terminal.h"
 #include "tools/watch/top_view.h"
 
 namespace ddprun::launcher {

@@ -34,7 +34,6 @@
 #include "absl/strings/string_view.h"
 #include "base/fd.h"
 #include "base/packet.h"
-#include "worker/env/environment_block.h"
 #include "worker/env/start_request.h"
 
 // How a program that was started ahead becomes workers.

@@ -15,7 +15,7 @@
 #include "base/clock.h"
 #include "base/errno_status.h"
 #include "base/fd.h"
-#include "base/training_report.h"
+#include "base/progress_page.h"
 
 namespace ddprun::worker {
 namespace {

@@ -14,6 +14,14 @@
 
 namespace ddprun::worker {
 
+// The CRC with Castagnoli's polynomial. Computed byte by byte, which is fast enough for records of
+// some hundred bytes; Debian 12 has no library for it. Source: RFC 3720, appendix B.4.
+uint32_t Crc32c(absl::string_view bytes);
+
+// The masked form in TFRecord files: a CRC over bytes that contain plain CRCs would be weak.
+// Source: tensorflow/core/lib/hash/crc32c.h, Mask().
+uint32_t MaskedCrc32c(absl::string_view bytes);
+
 // A file of scalars that TensorBoard reads. Source: tensorflow/core/util/events_writer.cc.
 // Threads: one.
 class EventFile {

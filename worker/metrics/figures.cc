@@ -1,7 +1,10 @@
 #include "worker/metrics/figures.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <bit>
+#include <fstream>
 
 namespace ddprun::worker {
 namespace {
@@ -62,6 +65,43 @@ std::vector<std::pair<std::string, double>> CombineFigures(const std::vector<Ran
     values.emplace_back("communication_overlap", Sum(ranks, &RankFigures::overlap_seconds) / sum);
   }
   return values;
+}
+
+uint64_t ResidentMemoryBytes() {
+  std::ifstream file("/proc/self/statm");
+  uint64_t whole = 0;
+  uint64_t resident = 0;
+  if (!(file >> whole >> resident)) return 0;
+  return resident * static_cast<uint64_t>(sysconf(_SC_PAGESIZE));
+}
+
+namespace {
+
+// The weight of a step in the expected time, after enough steps: about the last hundred count.
+constexpr double kLeastWeight = 0.02;
+
+}  // namespace
+
+void StepClock::Step(Instant now) {
+  const absl::Duration took = now - last_;
+  last_ = now;
+  ++steps_;
+  ++interval_steps_;
+  interval_ += took;
+  elapsed_ += took;
+  // A plain mean at first. The first step, with its start-up costs, is forgotten with the second.
+  const auto counted = static_cast<double>(std::max<int64_t>(steps_ - 1, 1));
+  smoothed_ += (took - smoothed_) * std::max(1 / counted, kLeastWeight);
+}
+
+void StepClock::TakeInterval() {
+  interval_ = absl::ZeroDuration();
+  interval_steps_ = 0;
+}
+
+std::optional<absl::Duration> StepClock::TimeFor(int64_t steps) const {
+  if (steps_ == 0) return std::nullopt;
+  return smoothed_ * steps;
 }
 
 }  // namespace ddprun::worker

@@ -2,9 +2,14 @@
 #define DDPRUN_WORKER_METRICS_FIGURES_H_
 
 #include <array>
+#include <cstdint>
+#include <optional>
 #include <string>
 #include <utility>
 #include <vector>
+
+#include "absl/time/time.h"
+#include "base/instant.h"
 
 namespace ddprun::worker {
 
@@ -35,6 +40,39 @@ RankFigures FromNumbers(const std::array<double, kRankFigures>& numbers);
 // A record's values, by the names of docs/METRICS.md: combined over all ranks, or rank 0's if they
 // are the same on all. Requires: at least one rank, rank 0 first.
 std::vector<std::pair<std::string, double>> CombineFigures(const std::vector<RankFigures>& ranks);
+
+// The resident memory of this process, in bytes; 0 = unknown. Source: statm in proc(5).
+uint64_t ResidentMemoryBytes();
+
+// Measures how long steps take. Pure: the caller passes the time.
+class StepClock {
+ public:
+  explicit StepClock(Instant now) : last_(now) {}
+
+  // Call it at the end of a step that began at the last step's end, or at the last Restart.
+  void Step(Instant now);
+  void Restart(Instant now) { last_ = now; }
+
+  // The number and the time of the steps since the last TakeInterval.
+  int64_t interval_steps() const { return interval_steps_; }
+  absl::Duration interval() const { return interval_; }
+  void TakeInterval();
+
+  // The time of all steps.
+  absl::Duration elapsed() const { return elapsed_; }
+
+  // The expected time of `steps` more steps, in which late steps weigh more than early ones;
+  // nullopt before the first step.
+  std::optional<absl::Duration> TimeFor(int64_t steps) const;
+
+ private:
+  Instant last_;
+  absl::Duration interval_;
+  absl::Duration elapsed_;
+  absl::Duration smoothed_;  // of one step
+  int64_t interval_steps_ = 0;
+  int64_t steps_ = 0;
+};
 
 }  // namespace ddprun::worker
 

@@ -13,7 +13,6 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "base/nearest.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "base/yaml_document.h"

@@ -7,8 +7,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/clock.h"
 #include "base/status_macros.h"
-#include "worker/shm/futex.h"
 #include "worker/shm/reduce.h"
+#include "worker/shm/segment.h"
 
 // Collectives over slots, with one barrier a chunk.
 //

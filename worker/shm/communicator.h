@@ -11,8 +11,8 @@
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "base/instant.h"
+#include "worker/shm/reduce.h"
 #include "worker/shm/segment.h"
-#include "worker/shm/types.h"
 
 namespace ddprun::worker::shm {
 

@@ -2,11 +2,45 @@
 #define DDPRUN_WORKER_SHM_REDUCE_H_
 
 #include <cstddef>
+#include <cstdint>
 #include <vector>
 
-#include "worker/shm/types.h"
-
 namespace ddprun::worker::shm {
+
+// The type of a collective's elements. kBool: one byte, 0 or 1.
+enum class DataType : uint8_t {
+  kBool,
+  kUint8,
+  kInt8,
+  kInt16,
+  kInt32,
+  kInt64,
+  kFloat16,
+  kBFloat16,
+  kFloat32,
+  kFloat64,
+};
+
+enum class Reduction : uint8_t { kSum, kAverage, kProduct, kMin, kMax, kBitAnd, kBitOr, kBitXor };
+
+// Bytes of one element.
+size_t SizeOf(DataType type);
+// "float32"; for people.
+const char* NameOf(DataType type);
+// "sum"; for people.
+const char* NameOf(Reduction reduction);
+
+// IEEE 754 binary16 and bfloat16 as their bits, to and from float32, rounded to the nearest even.
+// NaNs stay NaNs. The float16 pair uses the processor's F16C instructions where it has them, with
+// the same results. Threads: any.
+void Float16ToFloat32(const uint16_t* from, float* to, size_t count);
+void Float32ToFloat16(const float* from, uint16_t* to, size_t count);
+void BFloat16ToFloat32(const uint16_t* from, float* to, size_t count);
+void Float32ToBFloat16(const float* from, uint16_t* to, size_t count);
+
+// The float16 pair without F16C, for processors that lack it.
+void PortableFloat16ToFloat32(const uint16_t* from, float* to, size_t count);
+void PortableFloat32ToFloat16(const float* from, uint16_t* to, size_t count);
 
 // Whether the reduction has a meaning for the type. False: averages of integers and truth values,
 // bit operations on floating-point numbers.

@@ -1,13 +1,17 @@
 #include "worker/shm/segment.h"
 
 #include <fcntl.h>
+#include <linux/futex.h>
 #include <sys/mman.h>
 #include <sys/stat.h>
+#include <sys/syscall.h>
 #include <unistd.h>
 
 #include <algorithm>
 #include <cerrno>
+#include <climits>
 #include <cstring>
+#include <ctime>
 #include <utility>
 #include <vector>
 
@@ -16,10 +20,34 @@
 #include "absl/strings/str_split.h"
 #include "base/errno_status.h"
 #include "base/status_macros.h"
-#include "worker/shm/futex.h"
 #include "worker/shm/peer_watch.h"
 
 namespace ddprun::worker::shm {
+namespace {
+
+constexpr int64_t kNanosecondsASecond = 1'000'000'000;
+
+// The kernel takes only the word's address; FUTEX_WAIT doesn't write to it.
+uint32_t* AddressOf(const std::atomic<uint32_t>& word) {
+  static_assert(sizeof(std::atomic<uint32_t>) == sizeof(uint32_t));
+  return reinterpret_cast<uint32_t*>(const_cast<std::atomic<uint32_t>*>(&word));
+}
+
+}  // namespace
+
+void FutexWait(const std::atomic<uint32_t>& word, uint32_t expected, Instant deadline) {
+  timespec until{};
+  until.tv_sec = deadline.nanoseconds() / kNanosecondsASecond;
+  until.tv_nsec = deadline.nanoseconds() % kNanosecondsASecond;
+  // The variant with a bit set takes an absolute time.
+  syscall(SYS_futex, AddressOf(word), FUTEX_WAIT_BITSET, expected,
+          deadline.is_infinite() ? nullptr : &until, nullptr, FUTEX_BITSET_MATCH_ANY);
+}
+
+void FutexWakeAll(std::atomic<uint32_t>& word) {
+  syscall(SYS_futex, AddressOf(word), FUTEX_WAKE, INT_MAX, nullptr, nullptr, 0);
+}
+
 namespace {
 
 constexpr uint64_t kSegmentMagic = 0x31304d4853504444;  // "DDPSHM01"

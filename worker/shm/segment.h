@@ -13,9 +13,18 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "base/fd.h"
-#include "worker/shm/types.h"
+#include "base/instant.h"
+#include "worker/shm/reduce.h"
 
 namespace ddprun::worker::shm {
+
+// Sleeps while `word` is `expected`, until a wake-up or `deadline` (CLOCK_MONOTONIC); may also
+// return without reason, so the caller must check `word` again.
+// The word may lie in memory that processes share. Threads: any. Source: futex(2).
+void FutexWait(const std::atomic<uint32_t>& word, uint32_t expected, Instant deadline);
+
+// Wakes all threads that sleep on `word`, in all processes.
+void FutexWakeAll(std::atomic<uint32_t>& word);
 
 enum class Kind : uint32_t { kBarrier, kAllReduce, kBroadcast, kAllGather, kReduceScatter };
 

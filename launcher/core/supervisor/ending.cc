@@ -3,11 +3,60 @@
 #include <algorithm>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
 #include "base/check.h"
 #include "launcher/core/exit_status.h"
 
 namespace ddprun::launcher {
+
+void ExitBarrier::OnAssigned(uint32_t group_rank) {
+  group_rank_ = group_rank;
+  Cancel();
+}
+
+void ExitBarrier::Begin(Instant now, bool hosts_service) {
+  DDPRUN_CHECK(end_.is_infinite(), "a generation ends well once");
+  if (hosts_service || group_rank_ == 0) return;
+  end_ = now + settings_.timeout;
+}
+
+bool ExitBarrier::OnTimer(Instant now) {
+  if (now < end_) return false;
+  Cancel();
+  return true;
+}
+
+std::string ExitBarrier::Why() const {
+  return absl::StrCat(
+      "all workers of this node ended well; it does not wait for the other nodes any longer "
+      "(--exit_barrier_timeout ",
+      absl::FormatDuration(settings_.timeout), ")");
+}
+
+void LastGeneration::OnEmpty(const GroupEmpty& event) {
+  step_ = event.step;
+  time_ = event.time;
+}
+
+void LastGeneration::Succeed(rendezvous::Generation generation) {
+  DDPRUN_CHECK(generation > stores_ended_, "workers that end well leave their stores to others");
+  succeeded_ = generation;
+}
+
+bool LastGeneration::Withdraw(rendezvous::Generation generation) {
+  if (!succeeded() || succeeded_ != generation) return false;
+  succeeded_ = rendezvous::Generation();
+  return true;
+}
+
+bool LastGeneration::EndStores(rendezvous::Generation generation) {
+  if (stores_ended_ == generation) return false;
+  DDPRUN_CHECK(generation > stores_ended_, "generations end one after the other");
+  stores_ended_ = generation;
+  return true;
+}
+
 namespace {
 
 // How long the agent waits for the end of the stream, and then of the service child. The service

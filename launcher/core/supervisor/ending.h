@@ -1,15 +1,75 @@
 #ifndef DDPRUN_LAUNCHER_CORE_SUPERVISOR_ENDING_H_
 #define DDPRUN_LAUNCHER_CORE_SUPERVISOR_ENDING_H_
 
+#include <cstdint>
 #include <optional>
 #include <string>
 
 #include "base/instant.h"
 #include "launcher/core/agent_settings.h"
 #include "launcher/core/supervisor/supervisor_events.h"
+#include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/verdict.h"
 
 namespace ddprun::launcher {
+
+// How long a node that is done waits for the others (R8): for --exit_barrier_timeout, and if it has
+// the service or rank 0's store, for as long as the others need them.
+//
+//   open ─Begin─► waiting ─OnTimer─► open, and the node leaves
+//     ▲              │ OnAssigned, Cancel
+//     └──────────────┘
+//
+// Pure; one thread.
+class ExitBarrier {
+ public:
+  explicit ExitBarrier(ExitBarrierSettings settings) : settings_(settings) {}
+
+  // A generation begins, in which this node has that group rank.
+  void OnAssigned(uint32_t group_rank);
+  // All workers of this node have ended well.
+  void Begin(Instant now, bool hosts_service);
+  // The workers have to run again.
+  void Cancel() { end_ = Instant::Infinite(); }
+  // True, once: the timeout is over.
+  bool OnTimer(Instant now);
+  // When OnTimer is wanted; infinite = not at all.
+  Instant Deadline() const { return end_; }
+
+  // Why the node leaves, for people.
+  std::string Why() const;
+
+ private:
+  ExitBarrierSettings settings_;
+  uint32_t group_rank_ = 0;            // of the newest generation
+  Instant end_ = Instant::Infinite();  // finite only while waiting, and never of group rank 0
+};
+
+// How the last generation on this node ended, and whether its stores are gone.
+// Pure; one thread.
+class LastGeneration {
+ public:
+  // The next one begins.
+  void OnAssigned() { succeeded_ = rendezvous::Generation(); }
+  // No process of the generation is left.
+  void OnEmpty(const GroupEmpty& event);
+  // All workers here ended well, and this node waits for the others (R8).
+  void Succeed(rendezvous::Generation generation);
+  // A failure on another node restarts the generation. Returns: whether it had succeeded here.
+  bool Withdraw(rendezvous::Generation generation);
+  // The generation's stores are to be dropped. Returns: whether this is the first call for it.
+  bool EndStores(rendezvous::Generation generation);
+
+  bool succeeded() const { return succeeded_ != rendezvous::Generation(); }
+  const std::optional<uint64_t>& step() const { return step_; }
+  const std::optional<rendezvous::NodeTime>& time() const { return time_; }
+
+ private:
+  rendezvous::Generation succeeded_;          // 0 = none, or it was withdrawn
+  rendezvous::Generation stores_ended_;       // never goes back
+  std::optional<uint64_t> step_;              // highest that was marked
+  std::optional<rendezvous::NodeTime> time_;  // how the workers spent the generation
+};
 
 // How an agent ends: why, with which status, and what is left to do before. The order is: the
 // workers are gone; the service knows that we leave, unless a verdict came first; the stream is

@@ -2,13 +2,13 @@
 #define DDPRUN_LAUNCHER_CORE_SUPERVISOR_SERVICE_STREAM_H_
 
 #include <cstdint>
+#include <deque>
 #include <optional>
 #include <string>
 #include <vector>
 
 #include "base/instant.h"
 #include "launcher/core/supervisor/supervisor_events.h"
-#include "launcher/core/supervisor/unconfirmed_events.h"
 #include "rendezvous/core/agent_message.h"
 #include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/job_spec.h"
@@ -16,6 +16,29 @@
 #include "rendezvous/core/service_message.h"
 
 namespace ddprun::launcher {
+
+// The agent's events that the service has not confirmed yet, so that none is lost or processed
+// twice over a reconnect (R6). Small by nature: an agent has a handful of events in a generation,
+// and a new generation is assigned only after the service has processed those of the last one.
+// Pure; one thread.
+class UnconfirmedEvents {
+ public:
+  // Gives the message the next sequence number and keeps it.
+  const rendezvous::AgentMessage& Add(rendezvous::AgentMessage message);
+  // The service has processed everything up to `sequence`. One that was never given proves nothing:
+  // all is kept, and said again.
+  void Confirm(uint64_t sequence);
+  // The messages to send again on a new stream, in order.
+  const std::deque<rendezvous::AgentMessage>& pending() const { return pending_; }
+
+  // Which invariant of the fields below is broken; "" = none.
+  std::string BrokenInvariant() const;
+
+ private:
+  uint64_t last_sequence_ = 0;  // given; 0 = none was
+  // Messages in sequence: their numbers have no gap and end with last_sequence_.
+  std::deque<rendezvous::AgentMessage> pending_;
+};
 
 // How an agent identifies itself to the service.
 struct AgentIdentity {

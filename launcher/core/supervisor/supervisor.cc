@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "base/signal_name.h"
+#include "base/text.h"
 
 // The stream to the service and the life of the worker group. supervisor_ending.cc has how a node
 // leaves and an agent ends.

@@ -2,7 +2,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "base/signal_name.h"
+#include "base/text.h"
 #include "launcher/core/exit_status.h"
 #include "launcher/core/supervisor/supervisor.h"
 

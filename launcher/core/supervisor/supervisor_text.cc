@@ -1,7 +1,7 @@
 #include "launcher/core/supervisor/supervisor_text.h"
 
 #include "absl/strings/str_cat.h"
-#include "base/signal_name.h"
+#include "absl/time/time.h"
 #include "base/text.h"
 #include "rendezvous/core/describe.h"
 
@@ -63,6 +63,26 @@ std::string LateAgentsText(absl::Duration left) {
   return absl::StrCat("the job has ended, but not all nodes of its step have come. Waiting ",
                       absl::FormatDuration(absl::Ceil(left, absl::Seconds(1))),
                       " at most, to let them know that it is over; a signal ends this wait");
+}
+
+namespace {
+
+constexpr absl::Duration kNotifyAfter = absl::Seconds(1);
+
+}  // namespace
+
+bool StandbyNotice::OnStandby(Instant now, const std::string& reason, bool spare) {
+  spare_ = spare;
+  if (reason == reason_) return false;
+  reason_ = reason;
+  tell_at_ = reason.empty() ? Instant::Infinite() : now + kNotifyAfter;
+  return true;
+}
+
+std::optional<std::string> StandbyNotice::OnTimer(Instant now) {
+  if (now < tell_at_) return std::nullopt;
+  tell_at_ = Instant::Infinite();
+  return reason_;
 }
 
 }  // namespace ddprun::launcher

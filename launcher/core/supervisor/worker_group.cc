@@ -8,9 +8,9 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
 #include "base/check.h"
-#include "base/signal_name.h"
+#include "base/text.h"
 #include "rendezvous/core/bounds.h"
-#include "rendezvous/core/hang_evidence.h"
+#include "rendezvous/core/worker_failure.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -7,7 +7,7 @@
 
 #include "absl/time/time.h"
 #include "base/instant.h"
-#include "launcher/core/worker_end.h"
+#include "launcher/core/death_facts.h"
 #include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/worker_failure.h"
 

@@ -4,9 +4,14 @@
 #include <cstddef>
 #include <optional>
 #include <set>
+#include <string>
 #include <tuple>
 #include <utility>
 
+#include "absl/strings/str_cat.h"
+#include "absl/strings/string_view.h"
+#include "base/check.h"
+#include "base/text.h"
 #include "rendezvous/core/bounds.h"
 
 namespace ddprun::rendezvous {
@@ -73,6 +78,129 @@ std::string FailureList::BrokenInvariant() const {
     last = each.arrival;
   }
   return "";
+}
+
+namespace {
+
+// Upper bounds for the numbers, tags and lengths of a verdict, a failure and a fact;
+// tests/unit/rendezvous/wire/fan_out_test.cc compares them with the wire.
+constexpr size_t kVerdictFrameBytes = 128;
+constexpr size_t kFailureFrameBytes = 192;
+constexpr size_t kFactFrameBytes = 8;
+constexpr absl::string_view kEllipsis = "\xE2\x80\xA6";  // U+2026
+
+size_t BytesOf(const WorkerFailure& failure) {
+  size_t bytes = kFailureFrameBytes + failure.node_id.value().size() + failure.hostname.size() +
+                 failure.start_error.size() + failure.message.size() + failure.traceback.size() +
+                 failure.error_file.size() + failure.stderr_tail.size();
+  for (const std::string& fact : failure.facts) bytes += kFactFrameBytes + fact.size();
+  return bytes;
+}
+
+// Makes the text at least `excess` bytes shorter, or empty.
+void CutEnd(std::string& text, size_t excess) {
+  if (text.size() < excess + kEllipsis.size()) return text.clear();
+  const size_t end = CutLength(text, text.size() - excess - kEllipsis.size());
+  text = absl::StrCat(absl::string_view(text).substr(0, end), kEllipsis);
+}
+
+// Cuts at the beginning, for a text with the useful part at its end.
+void CutBegin(std::string& text, size_t excess) {
+  if (text.size() < excess + kEllipsis.size()) return text.clear();
+  size_t begin = excess + kEllipsis.size();
+  while (begin < text.size() && ContinuesCharacter(text[begin])) ++begin;
+  text = absl::StrCat(kEllipsis, absl::string_view(text).substr(begin));
+}
+
+// A verdict that is being cut, and its current size on the wire.
+class Cutter {
+ public:
+  Cutter(Verdict verdict, size_t bytes_max)
+      : verdict_(std::move(verdict)), bytes_(BytesOnWire(verdict_)), bytes_max_(bytes_max) {}
+
+  bool fits() const { return bytes_ <= bytes_max_; }
+
+  // Drops stack and stderr of the failures from `first` on, the last failure first.
+  void ShortenFrom(size_t first) {
+    for (size_t i = verdict_.failures.size(); i-- > first && !fits();) {
+      Change(verdict_.failures[i], [](WorkerFailure& failure) {
+        if (failure.traceback.empty() && failure.stderr_tail.empty()) return;
+        failure.traceback.clear();
+        failure.stderr_tail.clear();
+        failure.texts_left_out = true;
+      });
+    }
+  }
+
+  // Drops the failures from `first` on, the last failure first.
+  void DropFrom(size_t first) {
+    while (verdict_.failures.size() > first && !fits()) {
+      bytes_ -= BytesOf(verdict_.failures.back());
+      verdict_.failures.pop_back();
+      ++verdict_.failures_left_out;
+      if (verdict_.failures.size() >= verdict_.first_causes) continue;
+      --verdict_.first_causes;
+      ++verdict_.causes_left_out;
+    }
+  }
+
+  // Cuts the texts of the first failure, each as far as needed.
+  void CutFirst() {
+    const auto cut = [this](auto shorten) {
+      if (fits() || verdict_.failures.empty()) return;
+      Change(verdict_.failures.front(), [&](WorkerFailure& failure) {
+        shorten(failure, bytes_ - bytes_max_);
+        failure.texts_left_out = true;
+      });
+    };
+    cut([](WorkerFailure& failure, size_t excess) { CutBegin(failure.stderr_tail, excess); });
+    cut([](WorkerFailure& failure, size_t excess) { CutBegin(failure.traceback, excess); });
+    cut([](WorkerFailure& failure, size_t /*excess*/) { failure.facts.clear(); });
+    cut([](WorkerFailure& failure, size_t excess) { CutEnd(failure.start_error, excess); });
+    cut([](WorkerFailure& failure, size_t excess) { CutEnd(failure.message, excess); });
+    cut([](WorkerFailure& failure, size_t excess) { CutEnd(failure.error_file, excess); });
+  }
+
+  Verdict Take() && { return std::move(verdict_); }
+
+ private:
+  template <typename Verb>
+  void Change(WorkerFailure& failure, Verb verb) {
+    const size_t before = BytesOf(failure);
+    verb(failure);
+    bytes_ = bytes_ - before + BytesOf(failure);
+  }
+
+  Verdict verdict_;
+  size_t bytes_;
+  const size_t bytes_max_;
+};
+
+}  // namespace
+
+size_t VerdictBytesFor(size_t nodes) {
+  DDPRUN_CHECK(nodes > 0, "a verdict to nobody");
+  return std::max(kVerdictsBytesMax / nodes, kVerdictBytesMin);
+}
+
+size_t BytesOnWire(const Verdict& verdict) {
+  size_t bytes =
+      kVerdictFrameBytes + verdict.reason.size() + verdict.rule.size() + verdict.whole_on.size();
+  for (const WorkerFailure& failure : verdict.failures) bytes += BytesOf(failure);
+  return bytes;
+}
+
+Verdict CutVerdict(Verdict verdict, size_t bytes_max) {
+  DDPRUN_CHECK(bytes_max >= kVerdictBytesMin, absl::StrCat(bytes_max));
+  DDPRUN_CHECK(verdict.failures_left_out == 0, "a verdict is cut once");
+  const size_t causes = std::max<size_t>(verdict.first_causes, 1);
+  Cutter cutter(std::move(verdict), bytes_max);
+  cutter.ShortenFrom(causes);
+  cutter.DropFrom(causes);
+  cutter.ShortenFrom(1);
+  cutter.DropFrom(1);
+  cutter.CutFirst();
+  return std::move(cutter).Take();
 }
 
 }  // namespace ddprun::rendezvous

@@ -5,7 +5,6 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
-#include "base/error_line.h"
 #include "base/text.h"
 #include "rendezvous/core/describe.h"
 #include "rendezvous/core/failures/first_cause.h"

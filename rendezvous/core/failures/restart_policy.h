@@ -7,7 +7,6 @@
 
 #include "absl/time/time.h"
 #include "rendezvous/core/job_spec.h"
-#include "rendezvous/core/policy_rule.h"
 #include "rendezvous/core/restart_history.h"
 #include "rendezvous/core/verdict.h"
 #include "rendezvous/core/worker_failure.h"

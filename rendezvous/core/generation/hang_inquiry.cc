@@ -3,7 +3,7 @@
 #include <algorithm>
 
 #include "base/check.h"
-#include "rendezvous/core/failures/hang_proof.h"
+#include "rendezvous/core/failures/hang_judge.h"
 
 namespace ddprun::rendezvous {
 

@@ -6,7 +6,7 @@
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "rendezvous/core/job_spec.h"
-#include "rendezvous/core/policy_rule.h"
+#include "rendezvous/core/verdict.h"
 
 // When a generation begins and when it ends for growth: pure functions (R3, R8).
 namespace ddprun::rendezvous {

@@ -4,7 +4,7 @@
 #include "base/check.h"
 #include "base/text.h"
 #include "rendezvous/core/describe.h"
-#include "rendezvous/core/policy_rule.h"
+#include "rendezvous/core/verdict.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -7,7 +7,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
 #include "rendezvous/core/describe.h"
-#include "rendezvous/core/failures/verdict_cut.h"
+#include "rendezvous/core/failures/failure_list.h"
 #include "rendezvous/core/timing.h"
 
 namespace ddprun::rendezvous {

@@ -7,9 +7,9 @@
 #include "base/progress_page.h"
 #include "rendezvous/core/bounds.h"
 #include "rendezvous/core/describe.h"
-#include "rendezvous/core/hang_evidence.h"
 #include "rendezvous/core/job/job.h"
 #include "rendezvous/core/timing.h"
+#include "rendezvous/core/worker_failure.h"
 
 // Reports of nodes, and the orders that follow (R1, R6, R8, R13, R14).
 namespace ddprun::rendezvous {

@@ -15,7 +15,6 @@
 #include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/job_record.h"
 #include "rendezvous/core/node_info.h"
-#include "rendezvous/core/node_use.h"
 #include "rendezvous/core/service_message.h"
 #include "rendezvous/core/timing.h"
 

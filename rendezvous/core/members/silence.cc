@@ -1,6 +1,7 @@
 #include "rendezvous/core/members/silence.h"
 
 #include <algorithm>
+#include <cstdint>
 
 #include "absl/strings/str_cat.h"
 #include "base/text.h"
@@ -8,6 +9,52 @@
 #include "rendezvous/core/timing.h"
 
 namespace ddprun::rendezvous {
+
+bool HearsNobody(const NodeTable::Nodes& nodes, Instant now, absl::Duration lease) {
+  uint32_t silent = 0;
+  bool hears_own_host = false;
+  for (const auto& [order, node] : nodes) {
+    const bool heard = now - node.heard <= lease / 2;
+    if (heard && !node.info.hosts_service) return false;
+    heard ? hears_own_host = true : ++silent;
+  }
+  return silent >= (hears_own_host ? 2 : 1);
+}
+
+bool Isolation::Holds(Instant now, bool hears_nobody) {
+  if (!hears_nobody) return false;
+  if (!open()) since_ = now;
+  return now < since_ + kIsolationMax;
+}
+
+Loss DescribeLoss(LossProof proof, const Node& node, const JobSpec& spec, absl::Duration lease) {
+  Loss loss;
+  switch (proof) {
+    case LossProof::kStreamClosed:
+      loss.why = "stream closed";
+      break;
+    case LossProof::kLeaseExpired:
+      loss.why = "lease expired";
+      loss.goodbye = absl::UnavailableError(
+          absl::StrCat("this agent was silent for longer than the lease of ", DurationText(lease),
+                       " and counts as lost: join again"));
+      break;
+    case LossProof::kUnclean:
+      loss.why = "unclean";
+      loss.refusal = absl::AbortedError(
+          absl::StrCat(NodeText(node), " couldn't end its processes of an old generation within ",
+                       DurationText(spec.stop_grace + kStopSlack),
+                       ": end them by hand, then start ddprun there again"));
+      loss.goodbye = loss.refusal;
+      break;
+    case LossProof::kSuperseded:
+      loss.why = "a new agent took its place";
+      loss.refusal = absl::AbortedError("a newer agent of this node took its place");
+      loss.goodbye = loss.refusal;
+      break;
+  }
+  return loss;
+}
 
 SilenceDecision DecideSilence(const JobSpec& spec, const SilenceInput& input) {
   using Why = SilenceDecision::Why;

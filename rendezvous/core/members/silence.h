@@ -4,14 +4,65 @@
 #include <cstdint>
 #include <string>
 
+#include "absl/status/status.h"
 #include "absl/time/time.h"
 #include "base/instant.h"
 #include "rendezvous/core/job_spec.h"
+#include "rendezvous/core/members/node.h"
 #include "rendezvous/core/members/node_table.h"
+
+namespace ddprun::rendezvous {
+
+// Whether so many nodes are silent at once that the service itself is probably cut off, while the
+// workers go on (R4). The node that hosts the service is no evidence, because its messages cross no
+// network. If it is heard, two others must be silent, because a single one is as likely to have
+// died.
+// Params: lease: of the job; a node that was silent for half of it counts as silent.
+bool HearsNobody(const NodeTable::Nodes& nodes, Instant now, absl::Duration lease);
+
+// How long leases aren't judged because no node is heard. Pure.
+//
+//   connected ─Holds: no node is heard─► isolated ─Close─► connected
+class Isolation {
+ public:
+  // Whether an expired lease doesn't count for now: no node is heard, and the isolation isn't too
+  // long.
+  bool Holds(Instant now, bool hears_nobody);
+  // A node is heard again, or no generation runs that could be kept.
+  void Close() { since_ = Instant::Infinite(); }
+
+  bool open() const { return !since_.is_infinite(); }
+  // The time of the first lease that wasn't judged; infinite = the service isn't isolated.
+  Instant since() const { return since_; }
+
+ private:
+  Instant since_ = Instant::Infinite();  // <= now, or infinite
+};
+
+// How a loss is known (R3, R4, R6).
+enum class LossProof {
+  kStreamClosed,  // and not opened again within the grace
+  kLeaseExpired,
+  kUnclean,     // its workers didn't end cleanly and in time
+  kSuperseded,  // another agent with the same node id has joined
+};
+
+// The texts about a loss.
+struct Loss {
+  // For programs: "stream closed", "lease expired", "unclean" or "a new agent took its place". If
+  // the node was done, the note `node_left` has it after "done, "; a member that was done and is
+  // missed later is noted as "done and gone".
+  std::string why;
+  absl::Status goodbye;  // for its open stream; OK if there is none
+  absl::Status refusal;  // for later joins of this agent process; OK = it may come back
+};
+
+// Pure.
+// Params: lease: that was in force.
+Loss DescribeLoss(LossProof proof, const Node& node, const JobSpec& spec, absl::Duration lease);
 
 // How long a job waits for a member of a running generation that was silent for its lease: silence
 // is a suspicion, not a proof (R4). Pure functions.
-namespace ddprun::rendezvous {
 
 // One silent member, and the cost of going on without it.
 struct SilenceInput {

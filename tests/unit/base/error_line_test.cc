@@ -1,4 +1,4 @@
-#include "base/error_line.h"
+#include "base/text.h"
 
 #include <gtest/gtest.h>
 

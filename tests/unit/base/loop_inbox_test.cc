@@ -1,4 +1,4 @@
-#include "base/loop_inbox.h"
+#include "base/event_loop.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "base/own_address.h"
+#include "base/address.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

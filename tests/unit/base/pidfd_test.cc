@@ -1,4 +1,4 @@
-#include "base/pidfd.h"
+#include "base/fd.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "base/signal_name.h"
+#include "base/text.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
-#include "base/signal_name.h"
 #include "base/text.h"
 
 namespace ddprun::launcher {

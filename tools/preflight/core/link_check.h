@@ -10,6 +10,19 @@
 
 namespace ddprun::launcher {
 
+// Chooses the pairs that are measured at the same time. Pure; threads: any.
+
+// All pairs of `nodes` nodes, each node once in a round: `nodes` - 1 rounds, or `nodes` rounds if
+// that is odd (one node pauses in each). Of more than `rounds_max` rounds only that many, evenly
+// chosen. Source: the circle method of round-robin tournaments (E. Lucas, Récréations
+// mathématiques, 1883).
+std::vector<std::vector<Link>> Tournament(uint32_t nodes, uint32_t rounds_max);
+
+// Packs the pairs greedily into few rounds, in their order: at most `at_once` (1 or more) in a
+// round, and at most `rounds_max` rounds; pairs that don't fit are left out.
+std::vector<std::vector<Link>> PackRounds(const std::vector<Link>& pairs, uint32_t at_once,
+                                          uint32_t rounds_max);
+
 // Datagrams along each link in the first pass. A link that loses one in 20 loses none of them once
 // in 28,000 times.
 inline constexpr uint32_t kFirstDatagrams = 200;

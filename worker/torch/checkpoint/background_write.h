@@ -1,11 +1,17 @@
 #ifndef DDPRUN_WORKER_TORCH_CHECKPOINT_BACKGROUND_WRITE_H_
 #define DDPRUN_WORKER_TORCH_CHECKPOINT_BACKGROUND_WRITE_H_
 
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
+
 #include <condition_variable>
 #include <functional>
 #include <mutex>
+#include <set>
 #include <stop_token>
+#include <string>
 #include <thread>
+#include <vector>
 
 #include "absl/status/status.h"
 #include "worker/torch/checkpoint/checkpoint_contents.h"
@@ -51,6 +57,34 @@ class BackgroundWrite {
   bool is_done_ = false;
   absl::Status written_;  // the thread's until it is joined
   std::thread thread_;
+};
+
+// Finds checkpoints that no run can go on from. Proof is a parameter with a NaN or an infinite
+// value that it didn't have when this program made its model, or a NaN in the optimizer's state,
+// which the next step puts into the parameter. Nothing else is proof: buffers and the program's
+// states may have infinite values on purpose (masks, best figures so far), a parameter may have had
+// some from the beginning (the bias of a class that must not be chosen), and an infinite second
+// moment stops one element but not training.
+//
+// Threads: one; any while no thread calls Accept.
+class FiniteWatch {
+ public:
+  // Reads all parameters once. Requires: the module has the values that training begins with, or
+  // those of a checkpoint that was taken.
+  FiniteWatch(const torch::nn::Module& module, torch::optim::Optimizer& optimizer);
+
+  // Describes the first proof, in the module's order, in a checkpoint's or a shard's tensors: "the
+  // parameter 'fc.weight' has a NaN"; "" = there is none. Reads parameters and the optimizer's
+  // state once. Requires: dense tensors.
+  std::string FindBad(const CheckpointTensors& tensors) const;
+
+  // Call it when training begins with these tensors: their values that aren't finite are no proof
+  // from now on.
+  void Accept(const CheckpointTensors& tensors);
+
+ private:
+  std::vector<std::string> parameters_;  // the ones that are checked, without kModelPrefix
+  std::set<std::string> accepted_;       // the optimizer's tensors that aren't checked
 };
 
 }  // namespace ddprun::worker

@@ -14,7 +14,6 @@
 #include "absl/strings/strip.h"
 #include "base/status_macros.h"
 #include "worker/torch/checkpoint/atomic_file.h"
-#include "worker/torch/checkpoint/file_calls.h"
 #include "worker/torch/checkpoint/mapped_file.h"
 
 namespace ddprun::worker {

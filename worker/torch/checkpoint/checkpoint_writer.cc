@@ -11,7 +11,6 @@
 #include "base/status_macros.h"
 #include "worker/torch/checkpoint/atomic_file.h"
 #include "worker/torch/checkpoint/checkpoint_exchange.h"
-#include "worker/torch/checkpoint/file_calls.h"
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/errors/exception_status.h"
 

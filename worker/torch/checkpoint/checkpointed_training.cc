@@ -19,7 +19,7 @@
 #include "ddprun/zero_optimizer.h"
 #include "worker/torch/context/compare_texts.h"
 #include "worker/torch/optim/optimizer_state.h"
-#include "worker/torch/store/model_check.h"
+#include "worker/torch/store/meeting.h"
 #include "worker/torch/zero/zero_state.h"
 
 namespace ddprun::worker {

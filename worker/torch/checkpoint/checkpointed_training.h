@@ -12,8 +12,8 @@
 #include "ddprun/checkpointed_state.h"
 #include "ddprun/checkpointer.h"
 #include "ddprun/context.h"
+#include "worker/torch/checkpoint/background_write.h"
 #include "worker/torch/checkpoint/checkpoint_contents.h"
-#include "worker/torch/checkpoint/finite_watch.h"
 
 namespace ddprun {
 class ExponentialMovingAverage;

@@ -3,14 +3,40 @@
 
 #include <cstdint>
 #include <memory>
+#include <mutex>
 #include <string>
-#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
+#include <vector>
 
+#include <torch/csrc/distributed/c10d/Backend.hpp>
+#include <torch/csrc/distributed/c10d/ProcessGroup.hpp>
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "worker/torch/collectives/group_abort.h"
 
 namespace ddprun::worker {
+
+// Gloo's messages between two ranks, which all end when the group is aborted. When a connection
+// breaks, Gloo fails the messages that wait for their turn, but forgets the one that was being
+// transferred (tcp::Pair::signalException): a wait for it would last for Gloo's timeout.
+// Threads: abort any, the rest one.
+class MessageBackend : public c10d::Backend {
+ public:
+  explicit MessageBackend(c10::intrusive_ptr<c10d::Backend> gloo);
+
+  const std::string getBackendName() const override { return "gloo messages"; }
+  // After an abort wait() returns false once, then whether the message has arrived.
+  c10::intrusive_ptr<c10d::Work> send(std::vector<at::Tensor>& tensors, int to, int tag) override;
+  c10::intrusive_ptr<c10d::Work> recv(std::vector<at::Tensor>& tensors, int from, int tag) override;
+  void abort() override;
+
+ private:
+  c10::intrusive_ptr<c10d::Work> Keep(c10::intrusive_ptr<c10d::Work> work);
+
+  const c10::intrusive_ptr<c10d::Backend> gloo_;
+  std::mutex mutex_;
+  bool aborted_ = false;
+  std::vector<c10::weak_intrusive_ptr<c10d::Work>> works_;  // some may be gone
+};
 
 // kAuto: the CPU backend that suits the hosts: shared memory on one host, hierarchical if a host
 // has several ranks, else Gloo; and Gloo if shared memory can't be used.

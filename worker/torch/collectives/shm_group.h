@@ -7,15 +7,16 @@
 #include <cstdint>
 #include <memory>
 #include <string>
-#include <torch/csrc/distributed/c10d/Store.hpp>
-#include <torch/csrc/distributed/c10d/Types.hpp>
 #include <vector>
 
+#include <torch/csrc/distributed/c10d/Store.hpp>
+#include <torch/csrc/distributed/c10d/Types.hpp>
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/time/time.h"
 #include "worker/shm/communicator.h"
 #include "worker/shm/peer_watch.h"
+#include "worker/torch/collectives/collective_backend.h"
 
 namespace ddprun::worker {
 
@@ -66,6 +67,32 @@ class ShmGroup {
   // How long to wait busily: in the training's thread, and in one beside it.
   const absl::Duration patience_;
   const absl::Duration background_patience_;
+};
+
+// c10d's collectives between the processes of one host, in shared memory (worker/shm).
+// Small ones are tried in the calling thread: between ranks that are in step they take
+// microseconds.
+class ShmBackend : public CollectiveBackend {
+ public:
+  ShmBackend(std::unique_ptr<ShmGroup> group, std::chrono::milliseconds timeout);
+  ~ShmBackend() override;
+
+  const std::string getBackendName() const override { return "shm"; }
+
+ protected:
+  Step AllReduce(const at::Tensor& tensor, const c10d::ReduceOp& operation) override;
+  Step Broadcast(const at::Tensor& tensor, uint32_t root) override;
+  Step AllGather(const at::Tensor& input, const Tensors& outputs) override;
+  Step ReduceScatter(const Tensors& inputs, const at::Tensor& output,
+                     const c10d::ReduceOp& operation) override;
+  Step Barrier() override;
+  void Break(const std::string& reason) override { group_->Break(reason); }
+
+ private:
+  // `kept`: what the call points into. `bytes`: what it moves.
+  Step ToStep(shm::Call call, Tensors kept, size_t bytes);
+
+  const std::unique_ptr<ShmGroup> group_;
 };
 
 }  // namespace ddprun::worker

@@ -4,7 +4,7 @@
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/store/gathering_store.h"
-#include "worker/torch/store/model_check.h"
+#include "worker/torch/store/meeting.h"
 
 namespace ddprun::worker {
 

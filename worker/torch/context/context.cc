@@ -18,7 +18,6 @@
 #include "worker/torch/collectives/checked_group.h"
 #include "worker/torch/collectives/collectives.h"
 #include "worker/torch/collectives/counted_collectives.h"
-#include "worker/torch/collectives/debug_group.h"
 #include "worker/torch/collectives/nccl_plugin.h"
 #include "worker/torch/collectives/process_group.h"
 #include "worker/torch/context/context_implementation.h"

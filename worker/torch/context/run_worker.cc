@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/log.h"
-#include "worker/env/error_file.h"
 #include "worker/env/worker_environment.h"
 #include "worker/torch/context/process_context.h"
 #include "worker/torch/errors/exception_status.h"

@@ -23,9 +23,8 @@
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/ddp/communication_hooks.h"
 #include "worker/torch/errors/exception_status.h"
-#include "worker/torch/errors/unused_parameters.h"
 #include "worker/torch/store/gathering_store.h"
-#include "worker/torch/store/model_check.h"
+#include "worker/torch/store/meeting.h"
 
 namespace ddprun {
 

@@ -1,14 +1,16 @@
 #ifndef DDPRUN_WORKER_TORCH_ERRORS_EXCEPTION_STATUS_H_
 #define DDPRUN_WORKER_TORCH_ERRORS_EXCEPTION_STATUS_H_
 
+#include <cstddef>
 #include <exception>
 #include <stdexcept>
 #include <string>
 #include <utility>
 
 #include "absl/status/status.h"
+#include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
-#include "worker/env/error_file.h"
+#include "worker/env/worker_environment.h"
 
 namespace ddprun::worker {
 
@@ -49,6 +51,15 @@ auto CatchExceptions(Function&& function) -> decltype(std::forward<Function>(fun
 // Makes the error file's contents for a status: the exception that it came from, if any, else
 // "<CODE>: <message>".
 WorkerError ToWorkerError(const absl::Status& status);
+
+// The error of a backward pass in which a parameter that is averaged got no gradient.
+// Params: name: the first such parameter. others: how many more there are.
+inline absl::Status UnusedParameters(const std::string& name, size_t others) {
+  return absl::FailedPreconditionError(absl::StrCat(
+      "parameter '", name, "'", others > 0 ? absl::StrCat(" and ", others, " more") : "",
+      " got no gradient in the backward pass; if the loss doesn't always use it, set "
+      "find_unused_parameters, else set its requires_grad to false"));
+}
 
 }  // namespace ddprun::worker
 

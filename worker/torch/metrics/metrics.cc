@@ -16,8 +16,6 @@
 #include "base/status_macros.h"
 #include "worker/metrics/figures.h"
 #include "worker/metrics/metrics_log.h"
-#include "worker/metrics/process_memory.h"
-#include "worker/metrics/step_clock.h"
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/errors/exception_status.h"
 

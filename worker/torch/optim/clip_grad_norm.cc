@@ -12,7 +12,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "ddprun/parameters.h"
-#include "worker/torch/optim/gradient_taker.h"
 #include "worker/torch/optim/not_finite.h"
 #include "worker/torch/optim/storage_on_use.h"
 

@@ -17,7 +17,6 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "ddprun/fused_optimizers.h"
-#include "worker/torch/optim/lbfgs_state.h"
 #include "worker/torch/optim/master_parameters.h"
 #include "worker/torch/optim/optimizer_archive.h"
 #include "worker/torch/optim/optimizer_set.h"

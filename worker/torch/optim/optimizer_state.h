@@ -28,10 +28,10 @@ struct OptimizerFields {
 // Errors: UNIMPLEMENTED — the class has no fields of these names; the text names it.
 absl::StatusOr<OptimizerFields> GetOptimizerFields(const torch::optim::Optimizer& optimizer);
 
-// The state of Adam, AdamW, SGD, RMSprop and Adagrad by these names, of LBFGS as in lbfgs_state.h,
-// of an OptimizerSet with each part's name as a prefix. Of any other class what its save() writes:
-// "archive", U8 [bytes] (optimizer_archive.h). Errors: UNIMPLEMENTED — the class has no save(); the
-// text names it, and what to write.
+// The state of Adam, AdamW, SGD, RMSprop and Adagrad by these names, of LBFGS as SetLbfgsState()
+// takes it, of an OptimizerSet with each part's name as a prefix. Of any other class what its
+// save() writes: "archive", U8 [bytes] (optimizer_archive.h). Errors: UNIMPLEMENTED — the class has
+// no save(); the text names it, and what to write.
 absl::StatusOr<OptimizerTensors> GetOptimizerState(const torch::optim::Optimizer& optimizer);
 
 // FAILED_PRECONDITION: a tensor of a state, by its name, doesn't have its parameter's shape. This

@@ -4,6 +4,8 @@
 #include <c10/core/DispatchKeySet.h>
 #include <c10/core/TensorImpl.h>
 #include <c10/core/impl/LocalDispatchKeySet.h>
+#include <torch/csrc/autograd/function.h>
+#include <torch/csrc/autograd/variable.h>
 #include <torch/csrc/jit/serialization/pickler_helper.h>
 #include <torch/library.h>
 
@@ -13,9 +15,16 @@
 #include <unordered_map>
 #include <utility>
 
-#include "worker/torch/optim/marked_data.h"
-
 namespace ddprun::worker {
+
+bool GradientIsTaken(const torch::Tensor& parameter) {
+  const auto node = torch::autograd::impl::try_get_grad_accumulator(parameter);
+  return node != nullptr &&
+         std::any_of(node->post_hooks().begin(), node->post_hooks().end(), [](const auto& hook) {
+           return dynamic_cast<const GradientTaker*>(hook.get()) != nullptr;
+         });
+}
+
 namespace {
 
 // A dispatch key that LibTorch reserves for other libraries ("out-of-core") and has no kernels for.

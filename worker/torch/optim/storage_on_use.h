@@ -2,12 +2,29 @@
 #define DDPRUN_WORKER_TORCH_OPTIM_STORAGE_ON_USE_H_
 
 #include <c10/core/StorageImpl.h>
+#include <torch/csrc/autograd/utils/lambda_post_hook.h>
 #include <torch/types.h>
 
 #include <cstddef>
 #include <vector>
 
 namespace ddprun::worker {
+
+// A hook of a parameter's gradient accumulator that takes the gradient away, so that the
+// parameter's grad() isn't the gradient that the optimizer will use. Code that would read grad()
+// recognizes the hook by its type.
+class GradientTaker : public torch::autograd::utils::LambdaPostHook {
+ public:
+  using LambdaPostHook::LambdaPostHook;
+};
+
+// Whether this parameter has a GradientTaker. Threads: the training loop's, outside of backward
+// passes.
+bool GradientIsTaken(const torch::Tensor& parameter);
+
+// tensor.set_data(data), also for a marked tensor (storage_on_use.h) that has lost its memory with
+// its owner.
+void SetDataOfMarked(torch::Tensor& tensor, const torch::Tensor& data);
 
 // Tensors that have memory only while it is needed. Python does this with hooks of modules, which
 // LibTorch doesn't have; here LibTorch's dispatcher does it. A marked tensor has one more dispatch

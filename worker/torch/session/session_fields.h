@@ -26,14 +26,11 @@
 #include "ddprun/zero_optimizer.h"
 #include "worker/torch/checkpoint/healing.h"
 #include "worker/torch/checkpoint/shard_replicas.h"
-#include "worker/torch/session/batch_checkpoint.h"
+#include "worker/torch/session/checkpointed_parts.h"
 #include "worker/torch/session/epoch_loss.h"
 #include "worker/torch/session/journal.h"
 #include "worker/torch/session/own_states.h"
-#include "worker/torch/session/power_sgd_of_all.h"
-#include "worker/torch/session/sampler_checkpoint.h"
 #include "worker/torch/session/save_clock.h"
-#include "worker/torch/session/session_part.h"
 #include "worker/torch/session/session_step.h"
 
 namespace ddprun::worker {
@@ -60,7 +57,7 @@ struct SessionFields {
   worker::OwnStates own;
   worker::LoopMarks loop_marks;
   Dataset data;
-  std::vector<std::string> facts;         // must be the same on all ranks (session_facts.h)
+  std::vector<std::string> facts;         // must be the same on all ranks (start_note.h)
   std::vector<std::string> sample_facts;  // should be the same
   std::vector<Evaluation> evaluations;
   std::string last_evaluation;                  // its text for people

@@ -20,8 +20,8 @@
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/errors/failure_notice.h"
 #include "worker/torch/optim/master_parameters.h"
-#include "worker/torch/session/session_facts.h"
 #include "worker/torch/session/session_implementation.h"
+#include "worker/torch/session/start_note.h"
 
 namespace ddprun {
 namespace {

@@ -1,10 +1,13 @@
 #ifndef DDPRUN_WORKER_TORCH_SESSION_SESSION_STEP_H_
 #define DDPRUN_WORKER_TORCH_SESSION_SESSION_STEP_H_
 
+#include <torch/nn/module.h>
+#include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
 #include <cstdint>
 #include <cstdio>
+#include <memory>
 #include <optional>
 #include <string>
 #include <vector>
@@ -12,7 +15,12 @@
 #include "absl/status/status.h"
 #include "ddprun/checkpointed_state.h"
 #include "ddprun/dataset.h"
+#include "ddprun/distributed_data_parallel.h"
+#include "ddprun/learning_rate.h"
+#include "ddprun/optimizer_kind.h"
 #include "worker/torch/checkpoint/checkpoint_contents.h"
+#include "worker/torch/session/checkpointed_parts.h"
+#include "worker/torch/session/gradient_watch.h"
 #include "worker/torch/session/own_states.h"
 
 namespace ddprun::worker {
@@ -47,6 +55,29 @@ struct StepStart {
   // Copies of what only optimizers change, for a step in which passes follow an optimizer's step:
   // with several modules, or with an optimizer that asks for the loss several times.
   std::optional<CheckpointTensors> before_update;
+};
+
+// One module of a Session, and what trains it. Most Sessions have one module, without a name. With
+// several, as for a GAN, each is averaged over the ranks and stepped for itself.
+struct SessionPart {
+  std::string name;  // "" = the only one
+  std::shared_ptr<torch::nn::Module> module;
+  OptimizerKind kind;
+  std::vector<ParameterGroup> groups;
+  torch::optim::Optimizer* optimizer = nullptr;  // the Session's, or one of its set
+  std::vector<double> rate_factors;              // of the schedule's peak, by its groups
+  std::optional<GroupLearningRates> rates;
+  std::unique_ptr<DistributedDataParallel> ddp;  // null with zero_stage 2 and up
+  std::unique_ptr<BucketsCheckpoint> buckets;    // of `ddp`, from Prepare on
+  std::unique_ptr<GradientWatch> watch;          // from Prepare on; of this generation
+  OptimizerSteps steps;
+
+  // The state of the current batch.
+  bool forward_called = false;
+  bool called_ungraded = false;  // a forward pass without gradients, as under a NoGradGuard
+  bool has_gradients = false;    // of this pass or earlier ones, which no step has used
+  bool backward_done = false;    // since this module's last step
+  std::unique_ptr<DistributedDataParallel::NoSync> no_sync;  // not of the step's last pass
 };
 
 }  // namespace ddprun::worker

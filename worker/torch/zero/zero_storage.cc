@@ -8,7 +8,7 @@
 #include <tuple>
 #include <utility>
 
-#include "worker/torch/optim/marked_data.h"
+#include "worker/torch/optim/storage_on_use.h"
 
 namespace ddprun::worker {
 

@@ -16,7 +16,6 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
-#include "launcher/advice/advice_rules.h"
 #include "tests/support/trees.h"
 
 namespace ddprun::launcher {

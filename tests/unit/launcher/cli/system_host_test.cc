@@ -11,7 +11,7 @@
 #include <string>
 
 #include "launcher/cli/options.h"
-#include "launcher/os/process_environment.h"
+#include "launcher/os/processes.h"
 
 namespace ddprun::launcher {
 namespace {

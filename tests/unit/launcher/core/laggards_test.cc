@@ -1,4 +1,4 @@
-#include "launcher/core/laggards.h"
+#include "launcher/core/step_times.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -26,7 +26,7 @@ TEST(WithoutEmptyStacks, OfGdb) {
             "?? ()\n");
 }
 
-// Symbols of libraries aren't read (native_stack.cc), in which many a thread has all its functions.
+// Symbols of libraries aren't read (stack_probe.cc), in which many a thread has all its functions.
 TEST(WithoutEmptyStacks, NorThoseWithoutANameInThem) {
   EXPECT_EQ(WithoutEmptyStacks("Thread 2 (LWP 8):\n#0  0x1 in ?? ()\n#1  0x2 in ?? ()\n"
                                "Thread 1 (LWP 7):\n#0  0x3 in ?? ()\n#1  0x4 in Train ()\n"),

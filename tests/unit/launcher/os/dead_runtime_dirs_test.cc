@@ -1,4 +1,4 @@
-#include "launcher/os/dead_runtime_dirs.h"
+#include "launcher/os/runtime_dir.h"
 
 #include <gtest/gtest.h>
 #include <sys/socket.h>
@@ -7,8 +7,8 @@
 #include <filesystem>
 #include <string>
 
+#include "base/address.h"
 #include "base/fd.h"
-#include "base/unix_address.h"
 #include "tests/unit/launcher/os/temp_tree.h"
 
 namespace ddprun::launcher {

@@ -10,7 +10,6 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/os/flight_recorder.h"
 #include "tests/unit/launcher/os/temp_tree.h"
 
 namespace ddprun::launcher {

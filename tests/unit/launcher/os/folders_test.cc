@@ -1,4 +1,4 @@
-#include "launcher/os/folders.h"
+#include "launcher/os/files.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "launcher/os/held_resources.h"
+#include "launcher/os/processes.h"
 
 #include <arpa/inet.h>
 #include <gtest/gtest.h>

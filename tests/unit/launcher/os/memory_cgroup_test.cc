@@ -1,4 +1,4 @@
-#include "launcher/os/memory_cgroup.h"
+#include "launcher/os/cgroup.h"
 
 #include <gtest/gtest.h>
 

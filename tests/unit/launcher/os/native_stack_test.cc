@@ -1,4 +1,4 @@
-#include "launcher/os/native_stack.h"
+#include "launcher/os/stack_probe.h"
 
 #include <gtest/gtest.h>
 #include <sys/stat.h>

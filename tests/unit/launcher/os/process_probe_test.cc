@@ -1,4 +1,4 @@
-#include "launcher/os/process_probe.h"
+#include "launcher/os/stack_probe.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

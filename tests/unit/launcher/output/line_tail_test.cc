@@ -1,4 +1,4 @@
-#include "launcher/output/line_tail.h"
+#include "launcher/output/log_pump.h"
 
 #include <gtest/gtest.h>
 

@@ -13,7 +13,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
-#include "launcher/output/pseudo_terminal.h"
+#include "launcher/output/console.h"
 #include "tests/unit/launcher/os/temp_tree.h"
 
 namespace ddprun::launcher {

@@ -4,7 +4,7 @@
 
 #include <string>
 
-#include "launcher/schedulers/kubernetes_pod.h"
+#include "launcher/schedulers/kubernetes.h"
 #include "tests/unit/launcher/cli/fake_host.h"
 
 namespace ddprun::launcher {

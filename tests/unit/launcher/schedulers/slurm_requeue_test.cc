@@ -1,5 +1,5 @@
 // Runs of a job that is requeued, counted in its comment.
-#include "launcher/schedulers/slurm_requeue.h"
+#include "launcher/schedulers/slurm_run.h"
 
 #include <gtest/gtest.h>
 

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "absl/strings/str_cat.h"
-#include "launcher/schedulers/slurm_text.h"
+#include "launcher/schedulers/slurm_step.h"
 
 namespace ddprun::launcher {
 namespace {

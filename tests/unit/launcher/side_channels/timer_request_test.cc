@@ -1,4 +1,4 @@
-#include "launcher/side_channels/timer_request.h"
+#include "launcher/side_channels/watchdog.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

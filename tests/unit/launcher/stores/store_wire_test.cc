@@ -1,4 +1,4 @@
-#include "launcher/stores/store_wire.h"
+#include "launcher/stores/peer_store.h"
 
 #include <gmock/gmock.h>
 #include <google/protobuf/text_format.h>

@@ -1,4 +1,4 @@
-#include "rendezvous/core/node_names.h"
+#include "rendezvous/core/views.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -5,8 +5,8 @@
 #include "absl/strings/str_cat.h"
 #include "base/version.h"
 #include "rendezvous/core/bounds.h"
-#include "rendezvous/core/job/note_budget.h"
 #include "rendezvous/core/job/state_machine.h"
+#include "rendezvous/core/job/step_effects.h"
 
 namespace ddprun::rendezvous {
 namespace {

@@ -6,7 +6,7 @@
 #include <vector>
 
 #include "rendezvous/core/bounds.h"
-#include "rendezvous/journal/record_bounds.h"
+#include "rendezvous/journal/record_fields.h"
 #include "rendezvous/journal/record_proto.h"
 #include "rendezvous/wire/field_checker.h"
 #include "tests/support/sample_records.h"

@@ -1,4 +1,4 @@
-#include "rendezvous/web/authorization.h"
+#include "rendezvous/web/web_server.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "rendezvous/web/metrics_text.h"
+#include "rendezvous/web/curves.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -15,7 +15,7 @@ namespace ddprun::rendezvous {
 namespace {
 
 // Fields that the core doesn't set: others are filled in beside it, or by the reader of the whole
-// job's status (lag.h); and a local rank that is 0.
+// job's status (training.h); and a local rank that is 0.
 const std::set<std::string> kFilledInElsewhere = {
     "ddprun.rendezvous.v1.Renewal.training", "ddprun.rendezvous.v1.NodeStatus.training",
     "ddprun.rendezvous.v1.NodeStatus.lag",   "ddprun.rendezvous.v1.WorkerStatus.behind",

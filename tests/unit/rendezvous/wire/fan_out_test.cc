@@ -7,7 +7,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "rendezvous/core/bounds.h"
-#include "rendezvous/core/failures/verdict_cut.h"
+#include "rendezvous/core/failures/failure_list.h"
 #include "rendezvous/core/job/state_machine.h"
 #include "rendezvous/wire/convert.h"
 #include "tests/support/sample_messages.h"

@@ -1,4 +1,4 @@
-#include "rendezvous/wire/lag.h"
+#include "rendezvous/wire/training.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "rendezvous/wire/text.h"
+#include "rendezvous/wire/field_checker.h"
 
 #include <gtest/gtest.h>
 

@@ -3,8 +3,7 @@
 
 #include <string>
 
-#include "tools/certs/certificate_check.h"
-#include "tools/certs/certificate_maker.h"
+#include "tools/certs/certificates.h"
 #include "tools/certs/certs_command.h"
 
 namespace ddprun::launcher {

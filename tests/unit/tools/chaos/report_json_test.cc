@@ -1,4 +1,4 @@
-#include "tools/chaos/report_json.h"
+#include "tools/chaos/chaos_command.h"
 
 #include <gtest/gtest.h>
 

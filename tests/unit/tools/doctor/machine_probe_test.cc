@@ -4,7 +4,6 @@
 #include <gtest/gtest.h>
 
 #include "tests/unit/launcher/os/temp_tree.h"
-#include "tools/doctor/gpu_inventory.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -4,7 +4,6 @@
 
 #include "tests/unit/tools/doctor/core/machine_testing.h"
 #include "tools/doctor/core/machine_text.h"
-#include "tools/doctor/machine_json.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -97,7 +97,7 @@ uint16_t PortOf(int fd, int (*get)(int, sockaddr*, socklen_t*)) {
 }
 
 // This process' socket at the other end of `fd`.
-int OtherEnd(int fd) {
+int ServerEndOf(int fd) {
   constexpr int kFdsMax = 1024;
   for (int other = 0; other < kFdsMax; ++other) {
     if (other != fd && PortOf(other, getpeername) == PortOf(fd, getsockname) &&
@@ -129,7 +129,7 @@ class Pair {
     key.append(reinterpret_cast<const char*>(&kKey.round), sizeof(kKey.round));
     Send(key);
     EXPECT_EQ(Receive(), "!");
-    other_end_ = OtherEnd(peer_.get());
+    other_end_ = ServerEndOf(peer_.get());
   }
 
   // All of it is at the other end, which may not have read it, when this returns.

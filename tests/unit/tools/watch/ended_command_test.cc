@@ -1,4 +1,4 @@
-#include "tools/watch/ended_command.h"
+#include "tools/watch/commands.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/wire/lag.h"
+#include "rendezvous/wire/training.h"
 
 namespace ddprun::launcher {
 namespace {

@@ -1,4 +1,4 @@
-#include "worker/env/environment_block.h"
+#include "worker/env/start_request.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "worker/env/error_file.h"
+#include "worker/env/worker_environment.h"
 
 #include <gtest/gtest.h>
 #include <unistd.h>

@@ -10,7 +10,6 @@
 #include "absl/strings/str_cat.h"
 #include "ddprun/tensorboard/v1/event.pb.h"
 #include "tests/unit/worker/metrics/temporary_directory.h"
-#include "worker/metrics/crc32c.h"
 
 namespace ddprun::worker {
 namespace {

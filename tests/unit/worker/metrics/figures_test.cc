@@ -8,8 +8,6 @@
 #include <map>
 #include <string>
 
-#include "worker/metrics/process_memory.h"
-
 namespace ddprun::worker {
 namespace {
 

@@ -1,4 +1,4 @@
-#include "worker/metrics/step_clock.h"
+#include "worker/metrics/figures.h"
 
 #include <gtest/gtest.h>
 

@@ -8,8 +8,6 @@
 #include <limits>
 #include <vector>
 
-#include "worker/shm/half_float.h"
-
 namespace ddprun::worker::shm {
 namespace {
 

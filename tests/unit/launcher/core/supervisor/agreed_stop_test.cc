@@ -1,4 +1,4 @@
-#include "launcher/core/supervisor/agreed_stop.h"
+#include "launcher/core/supervisor/departure.h"
 
 #include <gtest/gtest.h>
 

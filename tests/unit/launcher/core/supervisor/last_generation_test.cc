@@ -1,4 +1,4 @@
-#include "launcher/core/supervisor/last_generation.h"
+#include "launcher/core/supervisor/ending.h"
 
 #include <gtest/gtest.h>
 

@@ -3,9 +3,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include "launcher/core/supervisor/ending.h"
 #include "launcher/core/supervisor/endpoint_hints.h"
-#include "launcher/core/supervisor/exit_barrier.h"
-#include "launcher/core/supervisor/standby_notice.h"
+#include "launcher/core/supervisor/supervisor_text.h"
 
 namespace ddprun::launcher::waiting_parts_test {
 namespace {

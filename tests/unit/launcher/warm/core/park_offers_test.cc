@@ -1,4 +1,4 @@
-#include "launcher/warm/core/park_offers.h"
+#include "launcher/warm/core/warm_starter.h"
 
 #include <gtest/gtest.h>
 

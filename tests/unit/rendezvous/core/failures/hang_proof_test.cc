@@ -1,4 +1,4 @@
-#include "rendezvous/core/failures/hang_proof.h"
+#include "rendezvous/core/failures/hang_judge.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

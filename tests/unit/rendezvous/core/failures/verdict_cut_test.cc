@@ -1,4 +1,4 @@
-#include "rendezvous/core/failures/verdict_cut.h"
+#include "rendezvous/core/failures/failure_list.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "rendezvous/core/generation/restart_cost.h"
+#include "rendezvous/core/generation/generation_record.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "rendezvous/core/job/effect_queue.h"
+#include "rendezvous/core/job/step_effects.h"
 
 #include <gtest/gtest.h>
 

@@ -4,7 +4,7 @@
 #include <gtest/gtest.h>
 
 #include "rendezvous/core/bounds.h"
-#include "rendezvous/core/failures/verdict_cut.h"
+#include "rendezvous/core/failures/failure_list.h"
 #include "rendezvous/core/timing.h"
 
 namespace ddprun::rendezvous {

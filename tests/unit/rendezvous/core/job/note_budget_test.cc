@@ -1,4 +1,4 @@
-#include "rendezvous/core/job/note_budget.h"
+#include "rendezvous/core/job/step_effects.h"
 
 #include <gtest/gtest.h>
 

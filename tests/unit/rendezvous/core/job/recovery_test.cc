@@ -2,8 +2,6 @@
 
 #include <gtest/gtest.h>
 
-#include "rendezvous/core/job/recorder.h"
-
 namespace ddprun::rendezvous {
 namespace {
 

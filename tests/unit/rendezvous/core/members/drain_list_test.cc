@@ -1,4 +1,4 @@
-#include "rendezvous/core/members/drain_list.h"
+#include "rendezvous/core/members/gate.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -1,4 +1,4 @@
-#include "rendezvous/core/members/isolation.h"
+#include "rendezvous/core/members/silence.h"
 
 #include <gtest/gtest.h>
 

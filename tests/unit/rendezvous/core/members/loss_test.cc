@@ -1,4 +1,4 @@
-#include "rendezvous/core/members/loss.h"
+#include "rendezvous/core/members/silence.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

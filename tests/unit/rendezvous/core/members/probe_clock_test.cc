@@ -1,4 +1,4 @@
-#include "rendezvous/core/members/probe_clock.h"
+#include "rendezvous/core/members/lease_table.h"
 
 #include <gtest/gtest.h>
 

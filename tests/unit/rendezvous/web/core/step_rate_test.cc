@@ -1,4 +1,4 @@
-#include "rendezvous/web/core/step_rate.h"
+#include "rendezvous/web/core/curve_book.h"
 
 #include <gtest/gtest.h>
 

@@ -1,4 +1,4 @@
-#include "tools/doctor/core/machine_differences.h"
+#include "tools/doctor/core/machine_text.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

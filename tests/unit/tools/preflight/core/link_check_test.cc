@@ -12,7 +12,6 @@
 #include "base/rng.h"
 #include "tests/support/inputs.h"
 #include "tools/preflight/core/link_judge.h"
-#include "tools/preflight/core/link_rounds.h"
 #include "tools/preflight/core/link_text.h"
 
 // The check on networks that are made up, with noise as on a machine that has more to do than it

@@ -1,4 +1,4 @@
-#include "worker/torch/checkpoint/finite_watch.h"
+#include "worker/torch/checkpoint/background_write.h"
 
 #include <gtest/gtest.h>
 #include <torch/nn/modules.h>

@@ -10,7 +10,7 @@
 #include <vector>
 
 #include "base/rng.h"
-#include "worker/torch/checkpoint/file_calls.h"
+#include "worker/torch/checkpoint/atomic_file.h"
 
 namespace ddprun::testing {
 

@@ -13,7 +13,7 @@
 #include <utility>
 #include <vector>
 
-#include "worker/torch/collectives/collective_work.h"
+#include "worker/torch/collectives/collective_queue.h"
 #include "worker/torch/collectives/process_group.h"
 
 namespace ddprun::worker {

@@ -1,4 +1,4 @@
-#include "worker/torch/collectives/message_backend.h"
+#include "worker/torch/collectives/process_group.h"
 
 #include <ATen/ops/ones.h>
 #include <ATen/ops/zeros.h>
@@ -11,7 +11,6 @@
 #include <utility>
 #include <vector>
 
-#include "worker/torch/collectives/process_group.h"
 #include "worker/torch/errors/exception_status.h"
 
 namespace ddprun::worker::message_backend_test {

@@ -1,4 +1,4 @@
-#include "worker/torch/session/power_sgd_of_all.h"
+#include "worker/torch/session/checkpointed_parts.h"
 
 #include <gtest/gtest.h>
 #include <torch/types.h>

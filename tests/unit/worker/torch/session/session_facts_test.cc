@@ -1,4 +1,4 @@
-#include "worker/torch/session/session_facts.h"
+#include "worker/torch/session/start_note.h"
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>

@@ -8,7 +8,7 @@
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
 
-#include "worker/torch/store/model_check.h"
+#include "worker/torch/store/meeting.h"
 
 namespace ddprun::worker {
 namespace {
