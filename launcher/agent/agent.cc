@@ -2,12 +2,15 @@
 
 #include <unistd.h>
 
+#include <algorithm>
 #include <csignal>
+#include <cstdint>
 #include <cstdio>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "absl/time/clock.h"
 #include "base/address.h"
 #include "base/check.h"
 #include "base/clock.h"
@@ -20,6 +23,7 @@
 #include "launcher/agent/end_report.h"
 #include "launcher/core/output_layout.h"
 #include "launcher/logs/log_catalog.h"
+#include "launcher/machine/host_probe.h"
 #include "launcher/os/files.h"
 #include "launcher/os/processes.h"
 #include "rendezvous/wire/field_checker.h"
@@ -40,6 +44,13 @@ constexpr int kThreads = 12;
 // A job of one worker doesn't start with fewer. A job that needs more fails at the missing one,
 // with a message.
 constexpr uint64_t kDescriptorsMin = 28;
+
+// The endpoint as users read it.
+std::string EndpointText(const LaunchPlan& plan) {
+  if (plan.endpoint.kind == EndpointPlan::Kind::kUnix) return "this node";
+  if (!plan.etcd.has_value()) return HostPort(plan.endpoint.host, plan.endpoint.port);
+  return absl::StrCat(kEtcdEndpoint, absl::StrJoin(plan.etcd->endpoints, ", "));
+}
 
 bool IsIgnored(int number) {
   struct sigaction action {};
@@ -63,37 +74,10 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan, int node_
     return absl::UnavailableError(absl::StrCat("--master_port: ", port.message(),
                                                ", or leave the option out to get a free one"));
   }
-  DDPRUN_RETURN_IF_ERROR(agent->TakeKeeper(ProcessEnvironment, agent->MakeGuards(), node_socket));
-  if (p.endpoint.hosting != EndpointPlan::Hosting::kNever) {
-    DDPRUN_ASSIGN_OR_RETURN(agent->service_, ServiceChild::Fork(agent->FdsOfThisProcess()));
-  }
+  agent->guards_ = MakeGuards(p.use_cgroup);
+  DDPRUN_RETURN_IF_ERROR(agent->TakeKeeper(ProcessEnvironment, node_socket));
+  DDPRUN_RETURN_IF_ERROR(agent->service_.Fork(agent->FdsOfThisProcess()));
   return agent;
-}
-
-Agent::~Agent() {
-  // In the order in which they use each other; the loop last, because all have handles of it.
-  client_.reset();
-  master_.End();
-  if (agent_server_ != nullptr) agent_server_->Shutdown("the agent ends");
-  agent_server_.reset();
-  finder_.reset();
-  warm_.reset();
-  keeper_.reset();
-  side_channels_.reset();
-  stop_steps_.reset();
-  notices_.reset();
-  hangs_.reset();
-  gpus_.reset();
-  workers_.reset();
-  service_.reset();
-  elected_.reset();
-  timer_.reset();
-  console_limit_.reset();
-  leftovers_notice_.reset();
-  signals_.clear();
-  SetLogWriter(nullptr);
-  console_.reset();
-  if (log_folders_.temporary()) RemoveEmptyFolders(log_folders_.root());
 }
 
 int Agent::Run() {
@@ -104,15 +88,15 @@ int Agent::Run() {
     WriteEndFiles(plan_, node_id_, Exit{.status = 1, .why = std::string(status.message())});
     return 1;
   }
-  loop_->Post([this] { StartEndpoint(); });  // posted, because a failure in it stops the loop
+  loop_->Post([this] { StartService(); });  // posted, because a failure in it stops the loop
   loop_->Run();
-  DDPRUN_CHECK(exit_.has_value(), "the loop ends with an exit status");
+  DDPRUN_CHECK(end_->exit().has_value(), "the loop ends with an exit status");
   if (end_kept_ != nullptr) end_kept_->WaitForNotificationWithTimeout(kKeptLimit);
-  return exit_->status;
+  return end_->exit()->status;
 }
 
 absl::Status Agent::StartParts() {
-  DDPRUN_RETURN_IF_ERROR(CheckThreads(service_ == nullptr ? kThreads : 2 * kThreads));
+  DDPRUN_RETURN_IF_ERROR(CheckThreads(service_.has_child() ? 2 * kThreads : kThreads));
   RaiseDescriptorLimit();  // after the forks: workers keep the user's
   DDPRUN_ASSIGN_OR_RETURN(loop_, EventLoop::Create());
   console_ = Console::For(loop_.get(), STDERR_FILENO);
@@ -125,6 +109,32 @@ absl::Status Agent::StartParts() {
                             EventLog::Open(plan_.event_log, absl::StrCat("agent:", node_id_)));
   }
   incarnation_ = rendezvous::Incarnation(RandomNumber() | 1);
+  supervisor_ = std::make_unique<Supervisor>(ConfigOf(hostname), loop_->Now());
+  // Posted calls run after the events that have come meanwhile.
+  timer_ =
+      std::make_unique<Timer>(loop_.get(), [this] { loop_->Post([this] { Feed(TimerFired{}); }); });
+  const pid_t keeper_pid = keeper_process_->pid;
+  DDPRUN_RETURN_IF_ERROR(StartWorkerParts(hostname));
+  WatchSignals();
+  end_ = std::make_unique<EndSequence>(EndSequence::Parts{.loop = loop_.get(),
+                                                          .plan = &plan_,
+                                                          .console = console_.get(),
+                                                          .workers = workers_.get(),
+                                                          .leftovers = leftovers_.get(),
+                                                          .service = &service_});
+  timer_->Arm(supervisor_->NextDeadline());
+  Write("agent_start", {{"node", node_id_},
+                        {"host", hostname},
+                        {"keeper", keeper_pid},
+                        {"guards", guards_.text},
+                        {"why_no_cgroup", guards_.why_no_cgroup}});
+  if (daemon_.is_there) {
+    Write("warm_daemon", {{"leased", !daemon_.ready.empty()}, {"why_not", daemon_.why}});
+  }
+  return absl::OkStatus();
+}
+
+SupervisorConfig Agent::ConfigOf(const std::string& hostname) const {
   SupervisorConfig config;
   config.job = plan_.job;
   config.identity = {.node_id = rendezvous::NodeId(node_id_),
@@ -135,15 +145,11 @@ absl::Status Agent::StartParts() {
                               .role = plan_.role,
                               .node_rank = plan_.node_rank,
                               .master_port = master_.port(),
-                              .guards = guards_,
+                              .guards = guards_.text,
                               .release = kVersion},
                      .token = plan_.token,
                      .protocol_major = kProtocolMajor};
-  endpoint_name_ = plan_.endpoint.kind == EndpointPlan::Kind::kUnix ? "this node"
-                   : plan_.etcd.has_value()
-                       ? absl::StrCat(kEtcdEndpoint, absl::StrJoin(plan_.etcd->endpoints, ", "))
-                       : HostPort(plan_.endpoint.host, plan_.endpoint.port);
-  config.endpoint = {.text = endpoint_name_,
+  config.endpoint = {.text = EndpointText(plan_),
                      .hosts_by_address = plan_.endpoint.hosting == EndpointPlan::Hosting::kAuto,
                      .alone_hint = plan_.endpoint.alone_hint,
                      .name_hint = plan_.endpoint.name_hint};
@@ -153,135 +159,7 @@ absl::Status Agent::StartParts() {
   config.exit_barrier = plan_.exit_barrier;
   config.ending = plan_.ending;
   config.restart_stopped = plan_.restart_stopped;
-  supervisor_ = std::make_unique<Supervisor>(config, loop_->Now());
-
-  // Posted calls run after the events that have come meanwhile.
-  timer_ =
-      std::make_unique<Timer>(loop_.get(), [this] { loop_->Post([this] { Feed(TimerFired{}); }); });
-  workers_ = std::make_unique<WorkerLauncher>(loop_.get(), &plan_, &log_folders_, hostname,
-                                              runtime_dir_->File(kAgentSocket));
-  const pid_t keeper_pid = keeper_process_->pid;
-  keeper_ = KeeperClient::Create(loop_.get(), *std::move(keeper_process_), KeeperCallbacks());
-  StartMarks();
-  DDPRUN_RETURN_IF_ERROR(StartWarm());
-  workers_->set_prepare([this](SpawnRequest* request) { PrepareWorker(request); });
-  DDPRUN_RETURN_IF_ERROR(StartSideChannels(hostname));
-  StartHangMonitor();
-  gpus_ = std::make_unique<GpuRelease>(loop_.get(), plan_.gpu_memory_wait);
-  gpu_watch_ = std::make_unique<GpuWatch>();
-  WatchSignals();
-  timer_->Arm(supervisor_->NextDeadline());
-  Write("agent_start", {{"node", node_id_},
-                        {"host", hostname},
-                        {"keeper", keeper_pid},
-                        {"guards", guards_},
-                        {"why_no_cgroup", why_no_cgroup_}});
-  if (daemon_.is_there) {
-    Write("warm_daemon", {{"leased", !daemon_.ready.empty()}, {"why_not", daemon_.why}});
-  }
-  return absl::OkStatus();
-}
-
-absl::Status Agent::StartSideChannels(const std::string& hostname) {
-  SideChannels::Hooks hooks;
-  hooks.signal_worker = [this](uint64_t generation, pid_t pid, int number) {
-    keeper_->SignalWorker(generation, pid, number);
-  };
-  hooks.state = [this] { return supervisor_->StateName(); };
-  hooks.record = [this](const std::string& text) { Write("timer_expired", {{"why", text}}); };
-  hooks.finished = [this](uint32_t local_rank) {
-    hangs_->OnFinished(local_rank);
-    Feed(WorkerCanRejoin{supervisor_->generation(), local_rank, /*can=*/false});
-    Write("worker_finished", {{"local_rank", local_rank}});
-  };
-  DDPRUN_ASSIGN_OR_RETURN(
-      side_channels_, SideChannels::Create(loop_.get(), &plan_, hostname,
-                                           {.timer_file = runtime_dir_->File("watchdog_timer"),
-                                            .finish_barrier = runtime_dir_->File("finished.sock")},
-                                           ProcessEnvironment, std::move(hooks)));
-  workers_->set_side_channels(side_channels_->timer_file(), side_channels_->finish_barrier());
-  if (side_channels_->health_port() != 0) {
-    Write("health_checks", {{"port", side_channels_->health_port()}});
-  }
-  return absl::OkStatus();
-}
-
-void Agent::StartMarks() {
-  const StepMarks::Settings settings = {.count_steps = plan_.count_steps,
-                                        .in_process_restart = plan_.in_process_restart};
-  if (!plan_.runs_python || !(settings.count_steps || settings.in_process_restart)) return;
-  absl::StatusOr<StepMarks> marks = StepMarks::Create(runtime_dir_->File("marks"), settings);
-  if (!marks.ok()) {
-    return Notify(absl::StrCat("warning: the steps of scripts that mark nothing are not counted",
-                               settings.in_process_restart ? ", and a failure restarts all" : "",
-                               ": ", marks.status().message()));
-  }
-  marks_.emplace(*std::move(marks));
-}
-
-// Completes the request to start a worker.
-void Agent::PrepareWorker(SpawnRequest* request) {
-  if (marks_.has_value()) marks_->Prepare(ProcessEnvironment, &request->environment);
-  if (warm_ != nullptr) warm_->Prepare(request);
-}
-
-absl::Status Agent::StartWarm() {
-  if (!plan_.warm.on && !plan_.warm.for_survivors) return absl::OkStatus();
-  if (const std::string why = WhyCold(plan_); !why.empty()) {
-    if (plan_.warm.on && !plan_.warm.unasked) {
-      Notify(absl::StrCat("--warm on: workers start cold: ", why));
-    }
-    return absl::OkStatus();
-  }
-  WarmStarts::Hooks hooks;
-  hooks.record = [this](const std::string& event, auto fields) {
-    Do(Record{event, std::move(fields)});
-  };
-  hooks.tell = [](const std::string& text) { Notify(text); };
-  hooks.settled = [this] { NotifySettled(daemon_.connection); };
-  hooks.prepare = [this](std::vector<std::string>* environment) {
-    if (marks_.has_value()) marks_->Prepare(ProcessEnvironment, environment);
-  };
-  DDPRUN_ASSIGN_OR_RETURN(
-      warm_, WarmStarts::Create(loop_.get(), &plan_, keeper_.get(), runtime_dir_->File("warm"),
-                                ProcessEnvironment,
-                                daemon_.ready.empty() ? std::nullopt : std::optional(daemon_.ready),
-                                std::move(hooks)));
-  return absl::OkStatus();
-}
-
-// The state of warm starts for `ddprun status` and the page; nullopt = not worth showing.
-std::optional<rendezvous::WarmUse> Agent::WarmUse() {
-  if (warm_ == nullptr) {
-    if (!plan_.warm.on || plan_.warm.unasked) return std::nullopt;
-    return rendezvous::WarmUse{.why_cold = WhyCold(plan_)};
-  }
-  warm_->LookAround();
-  if (!warm_->shows()) return std::nullopt;
-  WarmStarts::Use use = warm_->use();
-  return rendezvous::WarmUse{.warm_workers = use.warm,
-                             .cold_workers = use.cold,
-                             .saved = use.saved,
-                             .parked_bytes = use.parked_bytes,
-                             .why_cold = std::move(use.why_cold)};
-}
-
-void Agent::StartHangMonitor() {
-  HangMonitor::Hooks hooks;
-  hooks.found = [this](ProgressFound found) { Feed(std::move(found)); };
-  hooks.end_worker = [this](Generation generation, WorkerEnd end) {
-    FeedEnd(generation, workers_->DescribeHung(std::move(end)));
-  };
-  hooks.record = [this](const std::string& event, auto fields) {
-    Do(Record{event, std::move(fields)});
-  };
-  hangs_ = std::make_unique<HangMonitor>(loop_.get(), &plan_, std::move(hooks));
-  notices_ = std::make_unique<WorkerNotices>(loop_.get(), &plan_, NoticeHooks());
-  master_.set_on_client([this](const StoreClient& client) { notices_->OnStoreClient(client); });
-  stop_steps_ = std::make_unique<StopSteps>(loop_.get(), hangs_.get(),
-                                            [this](const StopStepLooked& looked) { Feed(looked); });
-  workers_->set_progress_page(
-      [this](uint32_t local_rank) { return hangs_->page_path(local_rank); });
+  return config;
 }
 
 void Agent::WatchSignals() {
@@ -312,7 +190,7 @@ agent::v1::NodeState Agent::NodeState() const {
   state.set_run_id(rendezvous::ValidUtf8(plan_.job.run_id));
   state.set_description(rendezvous::ValidUtf8(plan_.job.description));
   state.set_node_id(rendezvous::ValidUtf8(node_id_));
-  state.set_endpoint(rendezvous::ValidUtf8(endpoint_name_));
+  state.set_endpoint(rendezvous::ValidUtf8(EndpointText(plan_)));
   state.set_state(supervisor_->StateName());
   state.set_generation(supervisor_->generation().value());
   state.set_worker_count(plan_.worker_count);
@@ -379,15 +257,65 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
   return absl::OkStatus();
 }
 
+void Agent::StartService() {
+  service_.Start(loop_.get(),
+                 {.id = node_id_,
+                  .incarnation = incarnation_,
+                  .folder = &*runtime_dir_,
+                  .store_socket = master_.service_socket()},
+                 {.connect = [this](const ServiceHost::Target& target) { Connect(target); },
+                  .feed = [this](const SupervisorEvent& event) { Feed(event); },
+                  .fail = [this](const absl::Status& error) { Fail(error); },
+                  .write = [this](const std::string& event,
+                                  const nlohmann::json& fields) { Write(event, fields); }});
+}
+
+void Agent::Connect(const ServiceHost::Target& target) {
+  const FoundEndpoint& found = target.found;
+  const bool elected = service_.elected();
+  if (absl::Status status = StartAgentServer(found.node_address); !status.ok()) {
+    return Fail(status);
+  }
+  Feed(EndpointFound{
+      .node_address = found.master_addr,
+      .store_address = agent_server_->peer_port() == 0
+                           ? ""
+                           : HostPort(found.node_address, agent_server_->peer_port()),
+      .hosts_service = target.hosts,
+      // Also behind a translated address. A member of etcd isn't our endpoint.
+      .hosts_endpoint = target.hosts || (found.is_local && !elected),
+      .is_strange = target.hosts && !found.is_local && !elected,
+      .is_loopback = !elected && IsLoopback(plan_.endpoint.host),
+      .port_is_taken = target.port_is_taken,
+      .port_advice = target.port_is_taken ? KernelPortsHint(plan_.endpoint.port) : ""});
+  client_ =
+      rendezvous::RendezvousClient::Start(loop_.get(),
+                                          {.target = target.address,
+                                           .keepalive = rendezvous::KeepaliveOf(plan_.job),
+                                           .lease = rendezvous::LeaseOf(plan_.job),
+                                           .tls = plan_.tls,
+                                           .locator = service_.locator()},
+                                          {.on_stream_open = [this] { Feed(StreamOpened{}); },
+                                           .on_message =
+                                               [this](rendezvous::ServiceMessage message) {
+                                                 Feed(ServiceMessageReceived{std::move(message)});
+                                               },
+                                           .on_heartbeat = [this] { Feed(HeartbeatHeard{}); },
+                                           .on_stream_closed =
+                                               [this](const absl::Status& status, bool will_retry) {
+                                                 Feed(ServiceStreamClosed{status, will_retry});
+                                               }});
+}
+
 // ------------------------------------------------------------- the supervisor
 
 // Effects can cause events (a spawn that fails), which are queued until the effects are done.
 void Agent::Feed(const SupervisorEvent& event) {
-  if (exit_.has_value()) return;
+  if (end_->exit().has_value()) return;
   queued_.push_back(event);
   if (feeding_) return;
   feeding_ = true;
-  for (size_t i = 0; i < queued_.size() && !exit_.has_value(); ++i) {
+  for (size_t i = 0; i < queued_.size() && !end_->exit().has_value(); ++i) {
     const SupervisorEvent next = std::move(queued_[i]);
     for (const SupervisorEffect& effect : supervisor_->Step(loop_->Now(), next)) {
       std::visit([this](const auto& e) { Do(e); }, effect);
@@ -396,7 +324,7 @@ void Agent::Feed(const SupervisorEvent& event) {
   queued_.clear();
   feeding_ = false;
   timer_->Arm(supervisor_->NextDeadline());
-  if (service_ != nullptr && supervisor_->is_ending()) service_->StartNoMore();
+  if (supervisor_->is_ending()) service_.StartNoMore();
 }
 
 void Agent::Do(const SendMessage& effect) {
@@ -453,7 +381,35 @@ void Agent::WriteConsole(absl::string_view lines) {
 
 void Agent::Fail(const absl::Status& error) {
   Notify(absl::StrCat("error: ", error.message()));
-  if (!exit_.has_value()) Do(Exit{.status = 1, .why = std::string(error.message())});
+  if (!end_->exit().has_value()) Do(Exit{.status = 1, .why = std::string(error.message())});
+}
+
+// Writes files before the console, because the console may block.
+void Agent::Do(const Exit& effect) {
+  WriteEndFiles(plan_, node_id_, effect);
+  KeepEnd(effect);
+  Write("agent_exit", {{"status", effect.status}});
+  if (side_channels_ != nullptr) side_channels_->OnExit(!effect.verdict.has_value());
+  end_->Begin(effect);
+}
+
+// An agent that had neither workers nor a verdict had no job: it was refused, or stopped while it
+// waited for other nodes.
+void Agent::KeepEnd(const Exit& exit) {
+  if (plan_.preflight == Preflight::kTest) return;
+  if (!exit.verdict.has_value() && supervisor_->generation() == Generation()) return;
+  EndedJob job = EndedJobOf(plan_, node_id_, exit, MonotonicNow() - began_, /*now=*/absl::Now());
+  job.generation =
+      std::max(job.generation, static_cast<int64_t>(supervisor_->generation().value()));
+  if (KeepsLogs()) job.logs = log_folders_.folder();
+  end_kept_ = KeepEndedJob(std::move(job), supervisor_->term().value());
+}
+
+// This needs a handler also after the job's end, because PID 1 of a container has no default
+// action.
+void Agent::OnSignal(int number) {
+  if (!end_->exit().has_value()) return Feed(SignalReceived{number});
+  if (plan_.signals.policy.Ends(number)) end_->Cut();
 }
 
 void Agent::Write(const std::string& event, const nlohmann::json& fields) {

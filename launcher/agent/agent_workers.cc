@@ -18,26 +18,27 @@ namespace ddprun::launcher {
 
 using rendezvous::Generation;
 
-std::string Agent::MakeGuards() {
-  const absl::StatusOr<std::string> cgroup =
-      plan_.use_cgroup ? MakeWorkerCgroup() : absl::FailedPreconditionError("--cgroup off");
-  guards_ = "keeper, parent-death signal, isolation timeout";
-  if (cgroup.ok()) {
-    guards_ += ", cgroup";
-    cgroup_claim_ = ClaimCgroup(*cgroup);
-    return *cgroup;
+Agent::Guards Agent::MakeGuards(bool use_cgroup) {
+  Guards guards;
+  guards.text = "keeper, parent-death signal, isolation timeout";
+  absl::StatusOr<std::string> cgroup =
+      use_cgroup ? MakeWorkerCgroup() : absl::FailedPreconditionError("--cgroup off");
+  if (!cgroup.ok()) {
+    guards.why_no_cgroup = std::string(cgroup.status().message());
+    return guards;
   }
-  why_no_cgroup_ = std::string(cgroup.status().message());
-  return "";
+  guards.text += ", cgroup";
+  guards.cgroup_claim = ClaimCgroup(*cgroup);
+  guards.cgroup = *std::move(cgroup);
+  return guards;
 }
 
-absl::Status Agent::TakeKeeper(const EnvironmentLookup& environment, const std::string& cgroup,
-                               int node_socket) {
+absl::Status Agent::TakeKeeper(const EnvironmentLookup& environment, int node_socket) {
   const KeeperOptions options{
       .isolation_timeout = plan_.isolation_timeout,
       .remove_folder = runtime_dir_->path(),
       .remove_empty_folders = log_folders_.temporary() ? log_folders_.root() : "",
-      .cgroup = cgroup,
+      .cgroup = guards_.cgroup,
       .kills_leftovers = plan_.leftovers.mode == LeftoverPlan::Mode::kKill,
       .held_fd = node_socket};
   // A keeper that runs already can't hold the socket that other tasks of a Slurm step wait for.
@@ -64,6 +65,125 @@ std::vector<int> Agent::FdsOfThisProcess() const {
   if (keeper_process_->warden.valid()) fds.push_back(keeper_process_->warden.get());
   if (daemon_.connection.valid()) fds.push_back(daemon_.connection.get());
   return fds;
+}
+
+absl::Status Agent::StartWorkerParts(const std::string& hostname) {
+  workers_ = std::make_unique<WorkerLauncher>(loop_.get(), &plan_, &log_folders_, hostname,
+                                              runtime_dir_->File(kAgentSocket));
+  leftovers_ = std::make_unique<LeftoverNotices>(
+      loop_.get(), plan_.leftovers,
+      [this](const std::string& event, const nlohmann::json& fields) { Write(event, fields); });
+  gpus_ = std::make_unique<GpuRelease>(loop_.get(), plan_.gpu_memory_wait);
+  gpu_watch_ = std::make_unique<GpuWatch>();
+  keeper_ = KeeperClient::Create(loop_.get(), *std::move(keeper_process_), KeeperCallbacks());
+  StartMarks();
+  DDPRUN_RETURN_IF_ERROR(StartWarm());
+  workers_->set_prepare([this](SpawnRequest* request) { PrepareWorker(request); });
+  DDPRUN_RETURN_IF_ERROR(StartSideChannels(hostname));
+  StartHangMonitor();
+  return absl::OkStatus();
+}
+
+absl::Status Agent::StartSideChannels(const std::string& hostname) {
+  SideChannels::Hooks hooks;
+  hooks.signal_worker = [this](uint64_t generation, pid_t pid, int number) {
+    keeper_->SignalWorker(generation, pid, number);
+  };
+  hooks.state = [this] { return supervisor_->StateName(); };
+  hooks.record = [this](const std::string& text) { Write("timer_expired", {{"why", text}}); };
+  hooks.finished = [this](uint32_t local_rank) {
+    hangs_->OnFinished(local_rank);
+    Feed(WorkerCanRejoin{supervisor_->generation(), local_rank, /*can=*/false});
+    Write("worker_finished", {{"local_rank", local_rank}});
+  };
+  DDPRUN_ASSIGN_OR_RETURN(
+      side_channels_, SideChannels::Create(loop_.get(), &plan_, hostname,
+                                           {.timer_file = runtime_dir_->File("watchdog_timer"),
+                                            .finish_barrier = runtime_dir_->File("finished.sock")},
+                                           ProcessEnvironment, std::move(hooks)));
+  workers_->set_side_channels(side_channels_->timer_file(), side_channels_->finish_barrier());
+  if (side_channels_->health_port() != 0) {
+    Write("health_checks", {{"port", side_channels_->health_port()}});
+  }
+  return absl::OkStatus();
+}
+
+void Agent::StartMarks() {
+  const StepMarks::Settings settings = {.count_steps = plan_.count_steps,
+                                        .in_process_restart = plan_.in_process_restart};
+  if (!plan_.runs_python || !(settings.count_steps || settings.in_process_restart)) return;
+  absl::StatusOr<StepMarks> marks = StepMarks::Create(runtime_dir_->File("marks"), settings);
+  if (!marks.ok()) {
+    return Notify(absl::StrCat("warning: the steps of scripts that mark nothing are not counted",
+                               settings.in_process_restart ? ", and a failure restarts all" : "",
+                               ": ", marks.status().message()));
+  }
+  marks_.emplace(*std::move(marks));
+}
+
+// Completes the request to start a worker.
+void Agent::PrepareWorker(SpawnRequest* request) {
+  if (marks_.has_value()) marks_->Prepare(ProcessEnvironment, &request->environment);
+  if (warm_ != nullptr) warm_->Prepare(request);
+}
+
+absl::Status Agent::StartWarm() {
+  if (!plan_.warm.on && !plan_.warm.for_survivors) return absl::OkStatus();
+  if (const std::string why = WhyCold(plan_); !why.empty()) {
+    if (plan_.warm.on && !plan_.warm.unasked) {
+      Notify(absl::StrCat("--warm on: workers start cold: ", why));
+    }
+    return absl::OkStatus();
+  }
+  WarmStarts::Hooks hooks;
+  hooks.record = [this](const std::string& event, auto fields) {
+    Do(Record{event, std::move(fields)});
+  };
+  hooks.tell = [](const std::string& text) { Notify(text); };
+  hooks.settled = [this] { NotifySettled(daemon_.connection); };
+  hooks.prepare = [this](std::vector<std::string>* environment) {
+    if (marks_.has_value()) marks_->Prepare(ProcessEnvironment, environment);
+  };
+  DDPRUN_ASSIGN_OR_RETURN(
+      warm_, WarmStarts::Create(loop_.get(), &plan_, keeper_.get(), runtime_dir_->File("warm"),
+                                ProcessEnvironment,
+                                daemon_.ready.empty() ? std::nullopt : std::optional(daemon_.ready),
+                                std::move(hooks)));
+  return absl::OkStatus();
+}
+
+// The state of warm starts for `ddprun status` and the page; nullopt = not worth showing.
+std::optional<rendezvous::WarmUse> Agent::WarmUse() {
+  if (warm_ == nullptr) {
+    if (!plan_.warm.on || plan_.warm.unasked) return std::nullopt;
+    return rendezvous::WarmUse{.why_cold = WhyCold(plan_)};
+  }
+  warm_->LookAround();
+  if (!warm_->shows()) return std::nullopt;
+  WarmStarts::Use use = warm_->use();
+  return rendezvous::WarmUse{.warm_workers = use.warm,
+                             .cold_workers = use.cold,
+                             .saved = use.saved,
+                             .parked_bytes = use.parked_bytes,
+                             .why_cold = std::move(use.why_cold)};
+}
+
+void Agent::StartHangMonitor() {
+  HangMonitor::Hooks hooks;
+  hooks.found = [this](ProgressFound found) { Feed(std::move(found)); };
+  hooks.end_worker = [this](Generation generation, WorkerEnd end) {
+    FeedEnd(generation, workers_->DescribeHung(std::move(end)));
+  };
+  hooks.record = [this](const std::string& event, auto fields) {
+    Do(Record{event, std::move(fields)});
+  };
+  hangs_ = std::make_unique<HangMonitor>(loop_.get(), &plan_, std::move(hooks));
+  notices_ = std::make_unique<WorkerNotices>(loop_.get(), &plan_, NoticeHooks());
+  master_.set_on_client([this](const StoreClient& client) { notices_->OnStoreClient(client); });
+  stop_steps_ = std::make_unique<StopSteps>(loop_.get(), hangs_.get(),
+                                            [this](const StopStepLooked& looked) { Feed(looked); });
+  workers_->set_progress_page(
+      [this](uint32_t local_rank) { return hangs_->page_path(local_rank); });
 }
 
 KeeperClient::Callbacks Agent::KeeperCallbacks() {
@@ -104,16 +224,21 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
   callbacks.on_empty = [this](uint64_t generation, uint32_t swept) {
     OnGroupEmpty(generation, swept);
   };
-  AddLeftoverCallbacks(&callbacks);
+  callbacks.on_left = [this](const std::vector<LeftProcess>& named, uint32_t count) {
+    leftovers_->OnLeft(named, count);
+  };
+  callbacks.on_leftover_killed = [this](const LeftProcess& process, absl::Duration after,
+                                        const std::string& why) {
+    leftovers_->OnKilled(process, after, why);
+  };
+  callbacks.on_leftovers_gone = [this] { OnLeftoversGone(); };
   callbacks.on_parked_said = [this](const std::string& text) {
     if (warm_ != nullptr) warm_->OnSaid(text);
   };
   callbacks.on_parked_ended = [this](const std::string& how) {
     if (warm_ != nullptr) warm_->OnEnded(how);
   };
-  callbacks.is_own_child = [this](pid_t pid) {
-    return service_ != nullptr && service_->pid() == pid;
-  };
+  callbacks.is_own_child = [this](pid_t pid) { return service_.IsChild(pid); };
   callbacks.on_keeper_lost = [this](const absl::Status& why) {
     OnLeftoversGone();
     Feed(KeeperLost{std::string(why.message())});
@@ -123,7 +248,7 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
 
 void Agent::Do(const SpawnGroup& effect) {
   kept_ = {effect.kept.begin(), effect.kept.end()};
-  if (left_count_ > 0) keeper_->LimitLeftovers(LeftoverPlan::kTimeAfterFailure);
+  if (leftovers_->count() > 0) keeper_->LimitLeftovers(LeftoverPlan::kTimeAfterFailure);
   side_channels_->OnAssignment(effect.assignment);
   hangs_->Begin(effect.assignment, kept_);
   notices_->Begin(effect.assignment);
@@ -170,7 +295,7 @@ void Agent::Do(const SweepGroup& effect) {
   notices_->Stop();
   kept_ = {effect.spared.begin(), effect.spared.end()};
   agent_server_->EndTurn(effect.generation, effect.why, kept_);
-  keeper_->Sweep(effect.generation.value(), SweepOptionsOf(effect));
+  keeper_->Sweep(effect.generation.value(), leftovers_->OptionsOf(effect));
 }
 
 // The service's message about workers without progress: they hang, or only the others have ended.
@@ -226,6 +351,11 @@ void Agent::OnGroupEmpty(uint64_t generation, uint32_t swept) {
                  Feed(GroupEmpty{Generation(generation), master_.port(), summary.step, stopped_at,
                                  summary.time});
                });
+}
+
+void Agent::OnLeftoversGone() {
+  leftovers_->OnGone();
+  if (end_->exit().has_value()) end_->Continue();
 }
 
 void Agent::OnGpusReleased(const GpuRelease::Result& result) {

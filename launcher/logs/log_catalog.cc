@@ -47,6 +47,10 @@ LogFolders::LogFolders(const std::string& log_dir, const std::string& run_id)
       temporary_(log_dir.empty()),
       run_(absl::StrCat(root_, "/", RunFolderName(run_id, RandomName(kRandomLetters)))) {}
 
+LogFolders::~LogFolders() {
+  if (temporary_) RemoveEmptyFolders(root_);
+}
+
 absl::StatusOr<std::string> LogFolders::MakeAttempt(uint32_t restart_count, uint64_t generation) {
   std::string attempt = absl::StrCat(run_, "/", AttemptFolderName(restart_count));
   std::error_code ignored;

@@ -26,6 +26,10 @@ class LogFolders {
   // `log_dir`: --log_dir. "" = a temporary one, torchelastic_<random8> in the first of
   // TemporaryFolders() that can be written.
   LogFolders(const std::string& log_dir, const std::string& run_id);
+  // Removes a temporary directory if no file is in it.
+  ~LogFolders();
+  LogFolders(const LogFolders&) = delete;
+  LogFolders& operator=(const LogFolders&) = delete;
 
   // Makes the folder for a generation. Errors: the folder can't be made; the text names it.
   absl::StatusOr<std::string> MakeAttempt(uint32_t restart_count, uint64_t generation);

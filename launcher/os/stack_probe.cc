@@ -143,9 +143,9 @@ NativeStack::~NativeStack() { Kill(); }
 namespace {
 
 // The most that is read of a file of /proc. The fields that are used come far earlier.
-constexpr size_t kTextBytesMax = 16 << 10;
+constexpr size_t kProcBytesMax = 16 << 10;
 // How many ancestors of a process are searched for a worker.
-constexpr int kDepthMax = 64;
+constexpr int kAncestorsMax = 64;
 
 struct Stat {
   pid_t parent = 0;
@@ -208,7 +208,7 @@ ProcessProbe::ProcessProbe(std::string root) : root_(std::move(root)) {}
 
 std::string ProcessProbe::Text(const std::string& path) const {
   const Fd fd(open((root_ + path).c_str(), O_RDONLY | O_CLOEXEC));
-  std::string text(fd.valid() ? kTextBytesMax : 0, '\0');
+  std::string text(fd.valid() ? kProcBytesMax : 0, '\0');
   size_t length = 0;
   while (length < text.size()) {
     const ssize_t n = read(fd.get(), text.data() + length, text.size() - length);
@@ -250,7 +250,8 @@ std::vector<WorkerVital> ProcessProbe::Look(const std::vector<pid_t>& pids) cons
   }
   for (const auto& [pid, stat] : all) {
     pid_t climbing = pid;
-    for (int depth = 0; depth < kDepthMax && climbing > 1 && !wanted.contains(climbing); ++depth) {
+    for (int depth = 0; depth < kAncestorsMax && climbing > 1 && !wanted.contains(climbing);
+         ++depth) {
       const auto found = all.find(climbing);
       climbing = found == all.end() ? 0 : found->second.parent;
     }
