@@ -11,6 +11,9 @@ FUNCTION_LINES_MAX = 70
 LINE_COLUMNS_MAX = 100
 SCRIPT_COLUMNS_MAX = 130
 README_LINES_MAX = 120
+SMALL_LINES = 60
+SMALL_FILES_MAX = 220
+_PRODUCT = ("base", "launcher", "rendezvous", "tools", "worker")
 
 _SCOPE = re.compile(r"^\s*(template\s*<.*>\s*)?(inline\s+)?(namespace|class|struct|union|enum|extern\s+\"\")\b", re.DOTALL)
 
@@ -33,7 +36,16 @@ def check(tree):
         ]
     if "README.md" in tree and len(tree.text("README.md").splitlines()) > README_LINES_MAX:
         findings.append(Finding("README.md", README_LINES_MAX, f"more than {README_LINES_MAX} lines: move it to docs/"))
-    return findings
+    return findings + _check_small_files(tree)
+
+
+def _check_small_files(tree):
+    """One idea is one file: a reader opens a dozen files of 20 lines for what one page could show."""
+    small = [path for path in tree.paths(_PRODUCT, (".h", ".cc")) if len(tree.text(path).splitlines()) < SMALL_LINES]
+    if len(small) <= SMALL_FILES_MAX:
+        return []
+    return [Finding(small[-1], 1, f"{len(small)} files of the product have fewer than {SMALL_LINES} lines; the most is "
+                                  f"{SMALL_FILES_MAX}: move what serves one other file alone into that file")]
 
 
 def _check_file(tree, path):

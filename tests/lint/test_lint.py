@@ -257,6 +257,12 @@ class Lengths(unittest.TestCase):
     def test_python_functions(self):
         self.assertTrue(found(lengths.check, "tests/a.py", "def f():\n" + "    g()\n" * 71))
 
+    def test_small_files(self):
+        files = {f"base/a{number}.h": "// one line\n" for number in range(221)}
+        self.assertIn("221 files", str(lengths.check(Tree(files))[0]))
+        files["base/a0.h"] = "// one line\n" * 60
+        self.assertEqual([], lengths.check(Tree(files)))
+
     def test_files(self):
         self.assertTrue(found(lengths.check, "base/a.h", "\n" * 251))
         self.assertFalse(found(lengths.check, "base/a.cc", "\n" * 251))
