@@ -17,6 +17,7 @@ from dataclasses import dataclass, field
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
 
+import release_image  # noqa: E402
 import sbom  # noqa: E402
 from release_checks import Checks, changelog_part, git, project_version  # noqa: E402
 
@@ -73,21 +74,12 @@ def image_is_of(path, commit):
 
 def run(command):
     print("+", shlex.join(command), flush=True)
-    if subprocess.run(command, cwd=ROOT, check=False).returncode != 0:
+    try:
+        ended = subprocess.run(command, cwd=ROOT, check=False).returncode
+    except OSError as error:
+        raise ReleaseError(str(error)) from error
+    if ended != 0:
         raise ReleaseError(f"failed: {shlex.join(command)}")
-
-
-def image_builder():
-    """(docker or podman, "") or ("", why neither works)."""
-    why = "neither docker nor podman is installed"
-    for name in ("docker", "podman"):
-        if shutil.which(name):
-            told = subprocess.run([name, "info"], stdout=subprocess.DEVNULL, stderr=subprocess.PIPE, text=True, check=False,
-                                  timeout=20)
-            if told.returncode == 0:
-                return name, ""
-            why = f"{name} info fails: {(told.stderr.strip().splitlines() or ['without a word'])[-1]}"
-    return "", why
 
 
 def cross_commands(source, out):
@@ -111,10 +103,9 @@ class Release:
         self.source = os.path.join(ROOT, "build", "release-source", f"ddprun-{version}")
 
     def artifacts(self):
-        tool, why = image_builder()
         wheel = f"ddprun-{self.version}-py3-none-manylinux_2_28_"
         cross, no_cross = cross_commands(self.source, self.out)
-        image, tag = os.path.join(self.out, f"ddprun-{self.version}-image.tar"), f"ddprun:{self.version}"
+        image = os.path.join(self.out, f"ddprun-{self.version}-image.tar")
         listed = [
             (Artifact([f"ddprun-{self.version}.tar.gz"], [self.sdist_command()], make=self.export), sdist_is_of),
             (Artifact([wheel + "x86_64.whl"], [[*PIP, "-w", self.out, self.source]], make=self.export), wheel_is_of),
@@ -124,10 +115,8 @@ class Release:
                        ["cmake", "--build", "--preset", "release", "--target", "ddprun", "ddprun_manual"],
                        ["cpack", "-G", "DEB", "-B", self.out, "-D", "CPACK_COMPONENTS_ALL=program;python",
                         "--config", os.path.join(BUILD, "CPackConfig.cmake")]]), deb_is_of),
-            (Artifact([os.path.basename(image)],
-                      [[tool or "docker", "build", "-f", os.path.join(self.source, "docker", "Dockerfile"), "-t", tag, "--label",
-                        f"org.opencontainers.image.revision={self.commit}", self.source],
-                       [tool or "docker", "save", "-o", image, tag]], make=self.export, unless=why), image_is_of)]
+            (Artifact([os.path.basename(image)], release_image.commands(self.source, image, self.version, self.commit),
+                      make=self.export, unless=release_image.why_not()), image_is_of)]
         for artifact, is_of in listed:
             artifact.is_of = is_of
             yield artifact
@@ -159,9 +148,12 @@ class Release:
     def build(self, artifact):
         if artifact.make:
             artifact.make()
-        for command in artifact.commands:
-            run(command)
-        shutil.rmtree(os.path.join(self.out, "_CPack_Packages"), ignore_errors=True)
+        try:
+            for command in artifact.commands:
+                run(command)
+        finally:
+            shutil.rmtree(os.path.join(self.out, "_CPack_Packages"), ignore_errors=True)
+            shutil.rmtree(release_image.STORE, ignore_errors=True)
         if self.state(artifact) != "there":
             raise ReleaseError(f"{', '.join(artifact.names)}: not made, or not of {self.commit}")
 
@@ -217,17 +209,20 @@ def main():
     if options.dry_run:
         return 0
     os.makedirs(out, exist_ok=True)
-    names = []
+    names, lacking = [], []
     for artifact in artifacts:
-        if release.state(artifact) != "there":
-            if artifact.unless:
-                print(f"left out: {', '.join(artifact.names)}: {artifact.unless}")
-                continue
-            release.build(artifact)
-        names += artifact.names
+        try:
+            if release.state(artifact) != "there":
+                if artifact.unless:
+                    print(f"left out: {', '.join(artifact.names)}: {artifact.unless}")
+                    continue
+                release.build(artifact)
+            names += artifact.names
+        except ReleaseError as error:
+            lacking.append(f"not built: {', '.join(artifact.names)}: {error}")
     release.finish(names, checks.tested_text)
-    print(f"\n{len(names) + 3} files in {out}; next: docs/RELEASING.md")
-    return 0
+    print("\n".join(["", *lacking, f"{len(names) + 3} files in {out}; next: docs/RELEASING.md"]))
+    return 1 if lacking else 0
 
 
 if __name__ == "__main__":

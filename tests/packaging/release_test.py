@@ -19,6 +19,7 @@ sys.path[:0] = [os.path.dirname(os.path.abspath(__file__)),
 
 from package_case import BUILD, CACHE, DDPRUN, ROOT, PackageCase  # noqa: E402
 
+import release_image  # noqa: E402
 import sbom  # noqa: E402
 
 SLOW = float(os.environ.get("DDPRUN_TEST_SLOWNESS") or 1)
@@ -70,8 +71,8 @@ class Copy(PackageCase):
         self.git("commit", "-qam", "the day")
         return ["--tested", self.write("tests.log", PASSED), "--artifacts", self.path("out")]
 
-    def release(self, *words, status=0):
-        return self.output(os.path.join(self.root, "scripts", "release"), *words, status=status, cwd=self.folder)
+    def release(self, *words, status=0, **options):
+        return self.output(os.path.join(self.root, "scripts", "release"), *words, status=status, cwd=self.folder, **options)
 
 
 @unittest.skipUnless(os.access(BUILDER, os.X_OK), f"no scikit-build-core at {BUILDER}: scripts/setup installs it")
@@ -185,6 +186,7 @@ class FromFilesThatAreBuilt(Copy):
         self.assertIn(f"ddprun-{self.version}.tar.gz: made", text)
         text = self.release(*self.words)
         self.assertEqual(1, text.count("\n+ "), "one command, for the source package: " + text)
+        self.assertNotIn("deprecated", text)
         out = set(os.listdir(self.path("out")))
         self.assertEqual(9, len(out), out)
         sums = self.output("sha256sum", "--check", "SHA256SUMS", cwd=self.path("out"))
@@ -199,6 +201,26 @@ class FromFilesThatAreBuilt(Copy):
         self.assertNotIn("## ", notes)
         self.assertGreater(len(notes.split()), 50)
         self.check_sbom(out)
+
+    def test_what_cant_be_made_does_not_end_the_rest(self):
+        self.make_files(self.commit)
+        packages = [f"ddprun_{self.version}_amd64.deb", f"python3-ddprun_{self.version}_all.deb"]
+        for name in packages:
+            os.unlink(self.path("out", name))
+        os.mkdir(self.path("bin"))
+        os.chmod(self.write("bin/cmake", "#!/bin/sh\nexit 1\n"), 0o755)
+        text = self.release(*self.words, status=1,
+                            env={**os.environ, "PATH": self.path("bin") + os.pathsep + os.environ["PATH"]})
+        self.assertIn(f"\nnot built: {', '.join(packages)}: failed: cmake --preset release\n7 files in", text)
+        out = set(os.listdir(self.path("out")))
+        self.assertEqual(7, len(out), out)
+        sums = self.output("sha256sum", "--check", "SHA256SUMS", cwd=self.path("out"))
+        self.assertEqual(out - {"SHA256SUMS"}, set(re.findall("(.*): OK", sums)))
+        self.check_sbom(out)
+
+    def test_the_image_is_of_debian_12(self):
+        self.assertEqual("its programs come from Debian 12", release_image.why_not(self.write("other", "ID=other\n")))
+        self.assertNotIn("Debian", release_image.why_not(self.write("bookworm", "VERSION_CODENAME=bookworm\n")))
 
     def check_sbom(self, out):
         with open(self.path("out", f"ddprun-{self.version}.spdx.json"), encoding="utf-8") as source:

@@ -14,6 +14,8 @@ from package_case import CACHE, ROOT
 
 ROOTS = os.environ.get("DDPRUN_TEST_ROOTS", os.path.join(CACHE, "roots"))
 PACKAGES = ["python3", "python3-venv", "openssl", "iproute2", "procps"]
+# Not the mirror of security updates too: it has none of bullseye for arm64.
+MIRROR = "http://deb.debian.org/debian"
 # A name that only they know, as their name service finds it.
 OWN_NAME = "only-in-this-root"
 # The oldest has glibc 2.31 and Python 3.9, the newest 2.41 and 3.13.
@@ -50,7 +52,7 @@ def mmdebstrap(name, folder):
     debian, _, kind = name.partition("-")
     packages = PACKAGES + (cross_packages() if name == CROSS else [])
     architectures = {"": [], "arm64": ["--architectures=arm64"], "cross": ["--architectures=amd64,arm64"]}[kind]
-    return ["mmdebstrap", "--variant=minbase", *architectures, f"--include={','.join(packages)}", debian, folder]
+    return ["mmdebstrap", "--variant=minbase", *architectures, f"--include={','.join(packages)}", debian, folder, MIRROR]
 
 
 def make(name):
@@ -58,7 +60,7 @@ def make(name):
     if os.geteuid() != 0:
         raise Missing("other systems are entered by chroot: not root")
     if name.endswith("-arm64") and not os.path.exists(QEMU):
-        raise Missing(f"{QEMU} isn't there: install qemu-user-static, mount binfmt_misc and register it")
+        raise Missing(f"{QEMU} isn't there: install qemu-user-static and arch-test, mount binfmt_misc and register it")
     folder = os.path.join(ROOTS, name)
     if os.path.isdir(folder):
         return folder
