@@ -1,5 +1,5 @@
-"""The image of a release: the last stage of docker/Dockerfile with the programs of build/release, on a Debian that mmdebstrap makes, so
-that no registry is asked."""
+"""The image of a release: the last stage of docker/Dockerfile with the programs of build/release, on a Debian that mmdebstrap
+makes, so that no registry is asked."""
 
 import os
 import shutil
@@ -26,7 +26,8 @@ def commands(source, archive, version, commit):
     """What makes `archive`, as `docker load` reads it, in STORE. Params: source: the commit's files."""
     base, programs, name = os.path.join(STORE, "debian.tar"), os.path.join(STORE, "programs"), f"ddprun:{version}"
     # Copied layers work on any file system.
-    buildah = ["buildah", "--storage-driver", "vfs", "--root", os.path.join(STORE, "store"), "--runroot", os.path.join(STORE, "run")]
+    buildah = ["buildah", "--storage-driver", "vfs", "--root", os.path.join(STORE, "store"),
+               "--runroot", os.path.join(STORE, "run")]
     return [["cmake", "--preset", "release"],
             ["cmake", "--build", "--preset", "release", "--target", "ddprun", "digits"],
             [os.path.join(ROOT, "docker", "layout.sh"), os.path.join(programs, "opt", "ddprun")],
@@ -35,5 +36,6 @@ def commands(source, archive, version, commit):
             [*buildah, "add", "--quiet", "base", base, "/"],
             [*buildah, "commit", "--quiet", "--rm", "base", "docker.io/library/debian:12-slim"],
             [*buildah, "build", "--isolation", "chroot", "--pull-never", "--build-context", f"builder={programs}", "--label",
-             f"org.opencontainers.image.revision={commit}", "-f", os.path.join(source, "docker", "Dockerfile"), "-t", name, source],
+             f"org.opencontainers.image.revision={commit}", "-f", os.path.join(source, "docker", "Dockerfile"), "-t", name,
+             source],
             [*buildah, "push", "--quiet", name, f"docker-archive:{archive}:{name}"]]

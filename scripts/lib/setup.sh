@@ -66,22 +66,19 @@ require_debian() {
     # shellcheck disable=SC1091
     name=$(. /etc/os-release && printf '%s' "${PRETTY_NAME:-unknown}")
     # shellcheck disable=SC1091
-    id=$(. /etc/os-release && printf '%s' "${ID:-} ${ID_LIKE:-}")
+    id=$(. /etc/os-release && printf '%s' "${ID:-}")
     # shellcheck disable=SC1091
     version=$(. /etc/os-release && printf '%s' "${VERSION_ID:-0}")
   fi
   if ! command -v apt-get >/dev/null 2>&1 || ! command -v dpkg-query >/dev/null 2>&1; then
-    fail "$name has no apt-get: this script installs its packages on Debian 12 (bookworm)" \
+    fail "$name has no apt-get: this script installs its packages on Debian 12 and 13" \
       "use docker/ (see docker/README.md), or install these yourself and build with cmake --preset release:" \
       "${ddprun_build_packages[*]}"
   fi
-  case " $id " in
-    *" debian "*) ;;
-    *) note "$name is not Debian 12, for which ddprun is built and tested; trying all the same" ;;
+  case "$id ${version%%.*}" in
+    "debian 12" | "debian 13") ;;
+    *) note "ddprun is built and tested on Debian 12 and 13; this is $name: trying all the same" ;;
   esac
-  if [ "${version%%.*}" != 12 ]; then
-    note "ddprun is built and tested on Debian 12; this is $name"
-  fi
 }
 
 # apt_progress TOTAL: turns apt's output into one line for each package that is set up.
