@@ -13,6 +13,9 @@ import time
 
 from bed import SLOW, free_port, read_until
 
+# etcdctl gives up after 2 s otherwise, within which a busy machine may not have answered its log-in.
+PATIENT = [f"--{what}-timeout={10 * SLOW:g}s" for what in ("dial", "command")]
+
 
 def etcd_is_there():
     return shutil.which("etcd") is not None and shutil.which("etcdctl") is not None
@@ -145,7 +148,8 @@ class EtcdCluster:
 
     def control(self, *words, check=True, index=None):
         """Output of etcdctl."""
-        done = subprocess.run(self.controlling(*words, index=index), check=False, text=True, capture_output=True,
+        patient = PATIENT if check else []  # else a member that isn't there is no answer, soon
+        done = subprocess.run(self.controlling(*patient, *words, index=index), check=False, text=True, capture_output=True,
                               timeout=30 * SLOW, env={**os.environ, "ETCDCTL_API": "3"})
         if check and done.returncode != 0:
             raise AssertionError(f"etcdctl {' '.join(words)}: {done.stdout}{done.stderr}")
@@ -172,7 +176,7 @@ class EtcdCluster:
         lease = self.control("lease", "grant", str(seconds)).split()[1]
         self.control("put", "--lease", lease, "/of-lease", "lasts")
         revision = self.value("/of-lease")["mod_revision"]
-        with subprocess.Popen(self.controlling("watch", f"--rev={revision}", "/of-lease"), stdout=subprocess.PIPE,
+        with subprocess.Popen(self.controlling(*PATIENT, "watch", f"--rev={revision}", "/of-lease"), stdout=subprocess.PIPE,
                               env={**os.environ, "ETCDCTL_API": "3"}) as watch:
             seen = read_until(watch.stdout, rb"DELETE\n", 20 * SLOW)
             watch.kill()
