@@ -90,8 +90,7 @@ def cross_commands(source, out):
     if os.geteuid() != 0:
         return [], "it is built in a root of its own, which needs root"
     makes = [] if os.path.isdir(root) else [roots.mmdebstrap(roots.CROSS, root)]
-    own = [os.path.dirname(os.path.dirname(os.path.realpath(PIP[0]))), CACHE]
-    folders = [source, out, *(each for each in own if not os.path.join(each, "").startswith("/usr/"))]
+    folders = [source, out, *roots.cross_folders(PIP[0])]
     enter = ["unshare", "--mount", "--propagation", "private", "sh", "-ec", roots.ENTER, "sh", root, str(len(folders)), *folders]
     return [*makes, [*enter, "env", "DDPRUN_CROSS=aarch64", *PIP, "-w", out, source]], ""
 

@@ -43,8 +43,16 @@ def cross_packages():
     with open(os.path.join(ROOT, "scripts", "lib", "setup.sh"), encoding="utf-8") as source:
         words = re.search(r"ddprun_build_packages=\(([^)]*)\)", source.read()).group(1).split()
     libraries = [f"{word}:arm64" for word in words if re.fullmatch(r"(lib|zlib).*-dev", word)]
-    return ["crossbuild-essential-arm64", "cmake", "ninja-build", "pkg-config", "protobuf-compiler", "protobuf-compiler-grpc",
+    return ["crossbuild-essential-arm64", "ccache", "cmake", "ninja-build", "pkg-config", "protobuf-compiler", "protobuf-compiler-grpc",
             "nlohmann-json3-dev", *libraries]
+
+
+def cross_folders(builder):
+    """What CROSS is entered with: this system's Python `builder`, with scikit-build-core, and what ccache knows."""
+    cache = os.environ.get("CCACHE_DIR") or os.path.join(os.path.dirname(CACHE), "ccache")
+    os.makedirs(cache, exist_ok=True)
+    own = [os.path.dirname(os.path.dirname(os.path.realpath(builder))), CACHE, cache]
+    return [each for each in own if not os.path.join(each, "").startswith("/usr/")]
 
 
 def mmdebstrap(name, folder):

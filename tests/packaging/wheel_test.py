@@ -61,10 +61,7 @@ class WheelCase(PackageCase):
         os.makedirs(folder)
         words = [BUILDER, "-m", "pip", "wheel", "--no-index", "--no-build-isolation", "--no-deps", "-w", folder, ROOT]
         if self.processor != "x86_64":
-            # The builder's Python and ccache are this system's.
-            own = [os.path.dirname(os.path.dirname(os.path.realpath(BUILDER))), CACHE]
-            folders = [ROOT, *(each for each in own if not os.path.join(each, "").startswith("/usr/"))]
-            words = [*roots.entering(roots.CROSS, folders), "env", f"DDPRUN_CROSS={self.processor}", *words]
+            words = [*roots.entering(roots.CROSS, [ROOT, *roots.cross_folders(BUILDER)]), "env", f"DDPRUN_CROSS={self.processor}", *words]
         self.output(*words)
         wheel, = glob.glob(os.path.join(folder, "*.whl"))
         return wheel
