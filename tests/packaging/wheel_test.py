@@ -61,7 +61,8 @@ class WheelCase(PackageCase):
         os.makedirs(folder)
         words = [BUILDER, "-m", "pip", "wheel", "--no-index", "--no-build-isolation", "--no-deps", "-w", folder, ROOT]
         if self.processor != "x86_64":
-            words = [*roots.entering(roots.CROSS, [ROOT, *roots.cross_folders(BUILDER)]), "env", f"DDPRUN_CROSS={self.processor}", *words]
+            enter = roots.entering(roots.CROSS, [ROOT, *roots.cross_folders(BUILDER)])
+            words = [*enter, "env", f"DDPRUN_CROSS={self.processor}", *words]
         self.output(*words)
         wheel, = glob.glob(os.path.join(folder, "*.whl"))
         return wheel
