@@ -1,7 +1,9 @@
 #!/usr/bin/env python3
 """torchrun and ddprun side by side, in one run and in turns: start, restart, notice, memory.
 
-launch_bench.py [--repetitions N] [--quick] [--check] [--torchrun FILE] [--json FILE]
+launch_bench.py [--repetitions N] [--quick] [--check] [--torchrun FILE] [--other FILE] [--json FILE]
+
+With --other, a second ddprun takes its turn too, such as that of a wheel.
 
 Prints a table of medians and ratios, and writes everything to FILE (bench/results/launch.json). --check
 fails when a promise of docs/TESTING.md ("Performance") is broken.
@@ -29,6 +31,7 @@ from timeline import TAG_VARIABLE, Follower, Process, kill_tagged, memory_kib  #
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
 TORCHRUN = [os.path.join(CACHE, "py-full", "bin", "torchrun")]
 DDPRUN = [os.environ.get("DDPRUN_BIN", os.path.join(ROOT, "build", "release", "bin", "ddprun"))]
+OTHER = []  # --other
 WORKER = os.path.join(ROOT, "tests", "support", "worker.py")
 PATIENCE = 120.0
 
@@ -49,7 +52,7 @@ class Job:
         self.agents = []
         for node in range(nodes):
             command = [*launcher, *self.place(node, port), "--nproc_per_node", str(nproc), *options]
-            if launcher is DDPRUN:
+            if launcher is not TORCHRUN:
                 command += ["--event_log", self.events.path]
             command += [word.replace("JOURNAL", self.journal.path) for word in worker]
             self.agents.append(Process(
@@ -96,7 +99,7 @@ def start(launcher, nodes, nproc):
     nothing."""
     with Job(launcher, nodes, nproc, ["--no_python", "true"]) as job:
         figures = {"total": job.wait_all()}
-        if launcher is DDPRUN:
+        if launcher is not TORCHRUN:
             figures["own_share"] = max(line["t"] for line in job.event("worker_started", 0)) - job.started
         return figures
 
@@ -116,7 +119,7 @@ def restart(launcher, nodes, nproc):
         os.kill(victim["pid"], signal.SIGKILL)
         after = job.workers(nodes * nproc, after=fault)
         figures = {"total": max(line["t"] for line in after) - fault}
-        if launcher is DDPRUN:
+        if launcher is not TORCHRUN:
             figures.update(own_share(job, fault, nodes))
         return figures
 
@@ -151,7 +154,7 @@ def memory(launcher, nodes, nproc):
         agent = job.agents[0]
         figures = {}
         figures["agent_rss"], figures["agent_pss"] = memory_kib(agent.pid)
-        if launcher is not DDPRUN:
+        if launcher is TORCHRUN:
             return figures
         services = {line["pid"] for line in job.event("generation", 0)}
         for pid in children(agent.pid) - workers:
@@ -188,8 +191,8 @@ def measure(repetitions, torchrun):
     for name, function, nodes, nproc, both in CELLS:
         cell = results.setdefault(name, {})
         for _ in range(repetitions):
-            for launcher, label in ((TORCHRUN, "torchrun"), (DDPRUN, "ddprun")):
-                if label == "torchrun" and not (both and torchrun):
+            for launcher, label in ((TORCHRUN, "torchrun"), (DDPRUN, "ddprun"), (OTHER, "other")):
+                if not launcher or label == "torchrun" and not (both and torchrun):
                     continue
                 for figure, value in function(launcher, nodes, nproc).items():
                     cell.setdefault(label, {}).setdefault(figure, []).append(value)
@@ -203,14 +206,16 @@ def median(results, cell, label, figure):
 
 
 def print_table(results):
-    print(f"\n{'':<40}{'torchrun':>12}{'ddprun':>12}{'ratio':>9}")
+    print(f"\n{'':<44}{'torchrun':>12}{'ddprun':>12}{'ratio':>9}" + (f"{'other':>12}{'of ddprun':>11}" if OTHER else ""))
     for cell, by_launcher in results.items():
         for figure in by_launcher.get("ddprun", {}):
             ours, theirs = median(results, cell, "ddprun", figure), median(results, cell, "torchrun", figure)
             is_memory = figure.endswith(("rss", "pss"))
             unit = (lambda value: f"{value / 1024:.1f} MiB") if is_memory else (lambda value: f"{value * 1000:.1f} ms")
             ratio = f"{theirs / ours:.1f} x" if theirs and ours else ""
-            print(f"{cell + ': ' + figure:<44}{unit(theirs) if theirs else '–':>12}{unit(ours):>12}{ratio:>9}")
+            other = median(results, cell, "other", figure)
+            beside = f"{unit(other):>12}{100 * other / ours:>9.0f} %" if other and ours else ""
+            print(f"{cell + ': ' + figure:<44}{unit(theirs) if theirs else '–':>12}{unit(ours):>12}{ratio:>9}{beside}")
 
 
 def broken_promises(results):
@@ -255,7 +260,9 @@ def main():
     parser.add_argument("--check", action="store_true", help="exit status 1 when a promise is broken")
     parser.add_argument("--json", default=os.path.join(ROOT, "bench", "results", "launch.json"))
     parser.add_argument("--torchrun", metavar="FILE", help="the peer; default: that of the tests' torch")
+    parser.add_argument("--other", metavar="FILE", help="a second ddprun")
     arguments = parser.parse_args()
+    OTHER[:] = [arguments.other] if arguments.other else []
     TORCHRUN[:] = [arguments.torchrun or TORCHRUN[0]]
     torchrun = os.access(TORCHRUN[0], os.X_OK)
     if not os.access(DDPRUN[0], os.X_OK):
