@@ -72,14 +72,18 @@ def image_is_of(path, commit):
         return config.get("Labels", {}).get("org.opencontainers.image.revision") == commit
 
 
+def told(command):
+    return shlex.join(word if "\n" not in word else "…" for word in command)
+
+
 def run(command):
-    print("+", shlex.join(command), flush=True)
+    print("+", told(command), flush=True)
     try:
         ended = subprocess.run(command, cwd=ROOT, check=False).returncode
     except OSError as error:
         raise ReleaseError(str(error)) from error
     if ended != 0:
-        raise ReleaseError(f"failed: {shlex.join(command)}")
+        raise ReleaseError(f"failed: {told(command)}")
 
 
 def cross_commands(source, out):
@@ -183,7 +187,7 @@ def show(release, artifacts):
             print(f"  {name}: {said}")
         if state != "there" and not artifact.unless:
             for command in artifact.commands:
-                print("     ", shlex.join(word if "\n" not in word else "…" for word in command))
+                print("     ", told(command))
     print(f"  ddprun-{release.version}.spdx.json; its notes, SHA256SUMS: made")
 
 
