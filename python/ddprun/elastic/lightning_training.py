@@ -260,6 +260,8 @@ class Training:
     def update(self, attempt, closure):
         """Does an update: attempt(closure), which calls the closure once before it changes anything. Repeats both until no peer's
         loss has broken them."""
+        if self._why_not:
+            return self._update_once(attempt, closure)
         at, own, buffers = self._journal.at, self._state.kept(), self._cloned_buffers()
         gradients = [None if one.grad is None else one.grad.clone() for one in self._parameters] if self._micro else []
         while True:
@@ -276,6 +278,16 @@ class Training:
             for parameter, gradient in zip(self._parameters, gradients or [None] * len(self._parameters)):
                 parameter.grad = None if gradient is None else gradient.clone()
             self._seed(seeds.TRAINING)
+        self._end_step()
+        return result
+
+    def _update_once(self, attempt, closure):
+        """Does an update of a training that isn't kept: nothing is copied for it."""
+        try:
+            result = attempt(lambda: self._whole(closure))
+        except _Broken:
+            self._recover(may_skip=False)  # ends the process
+            raise
         self._end_step()
         return result
 
