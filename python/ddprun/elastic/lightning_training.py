@@ -59,7 +59,7 @@ class Training:
         self._unkept = None      # of such a script
         self._state = State(trainer, self._refuse)
         self._place = membership.rank, membership.size
-        self._layout = None
+        self._layout, self._is_settled = None, False
         self._seeds = None
         self.updates = 0        # done
         self._in_step = False    # a batch of the next update was begun
@@ -320,7 +320,9 @@ class Training:
             return None
 
     def _tell(self, loss):
-        """Sends this rank's values to the others, and makes the buffers equal."""
+        """Sends this rank's values to the others, and makes the buffers equal. Has buckets rebuilt before the first update, not in the
+        second step's forward pass: so a rank that has done an update knows the layout of all that follow."""
+        self._is_settled = self._is_settled or reducer.rebuild(self._model)
         own = self._state.own()
         blob = pickle.dumps({**self._state.plain(own), "loss": (loss.item(), loss.dtype)})
         while True:
@@ -409,6 +411,7 @@ class Training:
         leader = positions.index(newest)
         self._layout = notes[leader]["layout"]
         reducer.reform(self._model, self._layout)
+        self._is_settled = False
         state = self._whole_state(leader) if membership.rank == leader else None
         was_healed = False
         if any(one != newest for one in positions):
