@@ -55,9 +55,9 @@ void DefineGuardOptions(LaunchArguments* target, OptionSet* options) {
       &target->in_process_restart,
       {.names = "--in-process-restart",
        .help = "When a worker is lost of a script that calls train() of Hugging Face's "
-               "Trainer, the others go on in their processes. The script needs no "
-               "change; a line at the start says whether its training can be kept "
-               "(docs/ELASTIC.md). Otherwise all workers are restarted, as without "
+               "Trainer, or fit() of Lightning's, the others go on in their processes. The "
+               "script needs no change; a line at the start says whether its training can "
+               "be kept (docs/ELASTIC.md). Otherwise all workers are restarted, as without "
                "this option."});
   options->AddValue(&target->memory_checkpoints,
                     {.names = "--memory-checkpoints",

@@ -95,6 +95,10 @@ class Kills(LightningCase):
     def test_in_a_step_a_validation_a_checkpoint_and_at_the_end(self):
         self.check(kills="1:1:pass:7 2:0:validation:15 3:2:validated:30 4:0:step:45 5:1:saving:45")
 
+    def test_in_each_of_the_first_steps(self):
+        """When the layout of DDP's buckets is new."""
+        self.check(kills="1:1:pass:1 2:2:pass:2 3:0:pass:3 4:1:pass:4")
+
     def test_in_an_accumulation_and_its_validation(self):
         self.check("accumulate", "often", "bf16", "workers", kills="1:1:pass:7 2:2:validation:10 3:0:pass:17 4:1:saving:24")
 

@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""--in_process_restart: scripts of Hugging Face's Trainer that know nothing of ddprun train through failures (docs/ELASTIC.md).
-What can't be kept is named, and trains as ever.
+"""--in_process_restart: scripts of Hugging Face's Trainer and of Lightning's that know nothing of ddprun train through failures
+(docs/ELASTIC.md). What can't be kept is named, and trains as ever.
 """
 
 import os
@@ -10,7 +10,8 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
-from bed import FRAMEWORKS, ROOT  # noqa: E402
+from bed import FRAMEWORKS, LAUNCHERS, ROOT  # noqa: E402
+from elastic_lightning_test import LightningCase, has_package  # noqa: E402
 from elastic_test import AHEAD, PATIENCE, TRAINING, ElasticCase  # noqa: E402
 
 OPTION = "--in_process_restart"
@@ -22,6 +23,21 @@ one = torch.ones(1)
 dist.all_reduce(one)
 print("sum", int(one), dist.get_backend())
 dist.destroy_process_group()
+'''
+ACCELERATE = '''
+import torch
+import torch.distributed as dist
+from accelerate import Accelerator
+accelerator = Accelerator(cpu=True)
+model = torch.nn.Linear(4, 1)
+optimizer = torch.optim.SGD(model.parameters(), lr=0.1)
+loader = torch.utils.data.DataLoader(torch.randn(24, 4), batch_size=2)
+model, optimizer, loader = accelerator.prepare(model, optimizer, loader)
+for batch in loader:
+    accelerator.backward(model(batch).pow(2).mean())
+    optimizer.step()
+    optimizer.zero_grad()
+print("trained", dist.get_backend())
 '''
 
 
@@ -48,10 +64,20 @@ class OtherScripts(Case):
         self.wait_for_step(journal, events, agent, 10)
         self.kill(events, 1)
         self.assertEqual(3, len(self.ends(agent, journal)))
-        self.assertIn(f"{OPTION}: no train() of transformers' Trainer; a loop of the script's own takes an elastic.Session",
+        self.assertIn(f"{OPTION}: no train() of transformers' Trainer, and no fit() of Lightning's; a loop of the script's own",
                       agent.text())
         self.assertEqual([], events.find("worker_kept"))
         self.assertEqual(6, len(events.find("worker_started")))
+
+    def test_a_loop_of_accelerates_trains_as_ever(self):
+        python = os.environ.get("DDPRUN_TEST_PYTHON", LAUNCHERS)
+        if not has_package(python, "accelerate"):
+            self.skipTest(f"no accelerate in {python}: run scripts/setup")
+        self.bed.environment["PYTHON_EXEC"] = python
+        agent, _, _ = self.start_script("accelerate", self.bed.write("loop.py", ACCELERATE))
+        self.assert_status(0, agent, PATIENCE)
+        self.assertEqual(3, agent.text().count("trained gloo"), agent.text())
+        self.assertIn(f"{OPTION}: found Accelerator.prepare(), but a new worker can't be given what a loop", agent.text())
 
     def test_a_script_without_a_model(self):
         agent, _, _ = self.start_script("sum", self.bed.write("sum.py", ONE_SUM))
@@ -96,12 +122,72 @@ class Trainer(Case):
         self.assertNotIn(OPTION, agent.text())
         self.assertEqual([], events.find("worker_kept"))
 
+    def test_a_loss_after_train(self):
+        """All are restarted, once, as without the option."""
+        agent, journal, events = self.start_script("later", self.script, "plain", "later", "max_steps=6", "kill=1:prediction:6",
+                                                   options=(OPTION, "--max_restarts", 1))
+        self.assertEqual({6}, {end["step"] for end in self.ends(agent, journal).values()})
+        self.assertEqual([], events.find("worker_kept"))
+
     def test_an_iterable_data_set_is_refused(self):
         agent, journal, events = self.start_script("stream", self.script, "plain", "stream", "max_steps=6", "kill=1:forward:3",
                                                    options=(OPTION, "--max_restarts", 1))
         self.ends(agent, journal)
         self.assertIn("can't keep an IterableDataset", agent.text())
         self.assertEqual([], events.find("worker_kept"))
+
+
+class Lightning(LightningCase):
+    """Scripts with strategy="ddp"."""
+
+    def begin_plain(self, *forms, name="job", kills="", options=(OPTION,)):
+        self.bed.environment["PYTHONPATH"] = os.path.join(ROOT, "python")
+        return self.begin("plain", *forms, name=name, kills=kills, options=options)
+
+    def test_its_fit_is_found(self):
+        undisturbed = self.facts(self.begin_plain(name="undisturbed"))
+        kills = "1:1:pass:7 2:0:validation:15 3:2:saving:30 4:0:epoch:30"
+        job = self.begin_plain(kills=kills.replace(" ", ","))
+        self.assertEqual(undisturbed, self.facts(job))
+        self.assertIn(f"{OPTION}: found fit() of Lightning's Trainer", job[0].text())
+        self.assertEqual(7, len(job[2].find("worker_started")))
+        self.assertEqual(8, len(job[2].find("worker_kept")))
+
+    def test_nothing_is_different_without_a_kill(self):
+        """The order of samples, the numbers, what is logged."""
+        ours = self.facts(self.begin_plain("calm", "again"))
+        theirs = self.facts(self.begin_plain("calm", "again", name="theirs", options=()))
+        self.assertEqual(theirs, ours)
+
+    def test_twin_without_the_option_all_are_restarted(self):
+        job = self.begin_plain("calm", kills="1:1:pass:7", options=("--max_restarts", 1))
+        self.facts(job)
+        self.assertEqual([], job[2].find("worker_kept"))
+
+    def test_what_a_new_worker_would_not_have(self):
+        """The module keeps its steps' outputs."""
+        expected = self.facts(self.begin_plain("calm", "outputs", name="undisturbed"))
+        job = self.begin_plain("calm", "outputs", kills="1:1:pass:20", options=(OPTION, "--max_restarts", 1))
+        self.assertEqual(expected["end"], self.facts(job)["end"])
+        self.assertIn("a new worker can't be given outputs of the LightningModule", job[0].text())
+        self.assertEqual([], job[2].find("worker_kept"))
+
+    def test_a_loss_after_the_fit(self):
+        """All are restarted, once, as without the option."""
+        ours, theirs = (self.begin_plain("calm", "again", name=name, kills="1:2:pass:50", options=(*options, "--max_restarts", 1))
+                        for name, options in (("ours", [OPTION]), ("theirs", [])))
+        self.assertEqual(self.facts(theirs), self.facts(ours))
+        self.assertEqual([], ours[2].find("worker_kept"))
+
+    def test_what_is_not_kept_trains_as_ever(self):
+        for form, what in (("random", "the order of"), ("growing", "the metric all"), ("sum", "'late', which is logged in"),
+                           ("iterable", "the Stream that Lightning's Trainer reads")):
+            with self.subTest(form):
+                job = self.begin_plain(form, "calm", name=form, kills="1:1:pass:7", options=(OPTION, "--max_restarts", 1))
+                self.assert_status(0, job[0], PATIENCE)
+                self.assertIn(f"{OPTION}: can't keep {what}", job[0].text())
+                self.bed.follower.refresh()
+                self.assertEqual(3, len(job[1].find("end")))
 
 
 if __name__ == "__main__":

@@ -35,7 +35,7 @@ from ddprun import elastic  # noqa: E402
 
 # GENERATION:RANK:EVENT:STEP: that rank ends itself when it has written that line.
 KILLS = os.environ.get("ELASTIC_KILLS", "").split(",")
-SIZE, BATCH, EPOCHS = 180, 4, 3
+SIZE, BATCH, EPOCHS = 180, 4, int(os.environ.get("ELASTIC_EPOCHS", "3"))
 
 
 class Data(torch.utils.data.Dataset):
@@ -61,7 +61,7 @@ class Journal:
     def write(self, event, **what):
         """In one piece: others write to the same file."""
         line = {"t": time.monotonic(), "pid": os.getpid(), "who": "worker", "event": event, "rank": int(os.environ["RANK"]),
-                **what}
+                "generation": int(os.environ.get("DDPRUN_GENERATION", "0")), **what}
         os.write(self.file, json.dumps(line).encode() + b"\n")
         if f"{os.environ.get('DDPRUN_GENERATION')}:{line['rank']}:{event}:{what.get('step')}" in KILLS:
             os.kill(os.getpid(), signal.SIGKILL)
@@ -72,10 +72,14 @@ class Model(pl.LightningModule):
         super().__init__()
         self.journal = journal
         self.automatic_optimization = "manual" not in FORMS
-        self.net = nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.ReLU(), nn.Dropout(0.2), nn.Linear(64, 1))
+        dropout = nn.Dropout(0.0 if "calm" in FORMS else 0.2)
+        self.net = nn.Sequential(nn.Linear(16, 64), nn.BatchNorm1d(64), nn.ReLU(), dropout, nn.Linear(64, 1))
 
         if "metrics" in FORMS:
             self.mean = torchmetrics.MeanMetric()
+        if "growing" in FORMS:
+            self.all = torchmetrics.CatMetric()
+        self.outputs = []
 
     def loss_of(self, batch):
         return (self.net(batch[1]).squeeze(-1) - batch[1].sum(-1)).pow(2).mean()
@@ -87,6 +91,10 @@ class Model(pl.LightningModule):
         if "metrics" in FORMS:
             self.mean.update(loss.detach(), weight=number + 1)
             self.log("mean", self.mean, on_step=False, on_epoch=True)
+        if "growing" in FORMS:
+            self.all.update(loss.detach())
+        if "outputs" in FORMS:
+            self.outputs.append(loss.item())
         self.journal.write("pass", step=self.trainer.global_step, loss=loss.item().hex(), samples=batch[0].tolist())
         return loss
 
@@ -166,7 +174,8 @@ def digest(trainer, model, watch):
     for values in trainer.optimizers[0].state_dict()["state"].values():
         for value in values.values():
             whole.update(value.numpy().tobytes())
-    facts = [trainer.global_step, trainer.current_epoch, watch.state_dict(), trainer.optimizers[0].param_groups[0]["lr"],
+    facts = [trainer.global_step, trainer.current_epoch, len(model.outputs), watch.state_dict(),
+             trainer.optimizers[0].param_groups[0]["lr"],
              [{key: value for key, value in one.scheduler.state_dict().items()} for one in trainer.lr_scheduler_configs],
              trainer.fit_loop.state_dict(), sorted((name, value.item()) for name, value in trainer.callback_metrics.items()
                                                    if name in ("val", "shared_epoch", "batches", "mean")),
@@ -203,6 +212,11 @@ def main():
         callbacks=[watch, saves, *more])
     model = Model(journal)
     trainer.fit(model, ckpt_path=os.path.join(folder, "given.ckpt") if "resume" in FORMS else None)
+    if "again" in FORMS:
+        journal.write("fitted", step=trainer.global_step)
+        trainer.validate(model, verbose=False)
+        trainer.fit_loop.max_epochs += 1
+        trainer.fit(model)
     value, facts = digest(trainer, model, watch)
     journal.write("end", digest=value, facts=repr(facts), step=trainer.global_step,
                   recoveries=[one.seconds for one in getattr(trainer.strategy, "recoveries", [])])

@@ -3,8 +3,8 @@
 Each rank appends a line of JSON for each step that it has done, with the samples that it has learned from, and for each log; at
 the end one with digests of all that training changes. Forms: NAME=VALUE sets an argument of TrainingArguments; plain (without
 attach()), cnn (a model with batch norm and noise in the data instead of GPT-2), stop (EarlyStoppingCallback), stream (an
-IterableDataset), resume (from the newest checkpoint), kill=RANK:MOMENT:STEP (once; the moments are those of Moments), refusals
-(writes down what attach() says of trainers that it can't keep).
+IterableDataset), resume (from the newest checkpoint), later (evaluates after train(), too), kill=RANK:MOMENT:STEP (once; the
+moments are those of Moments), refusals (writes down what attach() says of trainers that it can't keep).
 """
 
 import hashlib
@@ -208,6 +208,8 @@ class Script:
         checkpoint = get_last_checkpoint(self.path + ".saved") if "resume" in self.forms else None
         self.trainer.train(resume_from_checkpoint=checkpoint)
         trainer = self.trainer
+        if "later" in self.forms:
+            trainer.evaluate()
         self.journal.write("end", step=trainer.state.global_step, digests=self.digests(), total=trainer.total,
                            trains=trainer.trains,
                            history=[timeless(one) for one in trainer.state.log_history],

@@ -1,4 +1,4 @@
-"""--in_process_restart: an unchanged script of Hugging Face's Trainer trains through failures (docs/ELASTIC.md).
+"""--in_process_restart: an unchanged script of Hugging Face's Trainer, or of Lightning's, trains through failures (docs/ELASTIC.md).
 
 The script's group is torch's own until it calls Trainer.train(), and until all ranks know that this training can be kept. Only
 then they take a group of ddprun's in its place:
@@ -9,6 +9,9 @@ then they take a group of ddprun's in its place:
     train(): "nothing against it"    <->        the same
     ddprun's group, attach(), train             the same                      attach(), train: from a peer's state
 
+Lightning's fit() makes the group, and the ranks agree before it is made: a new worker gets what each collective of the set-up
+has given, so all of them go over a group of ddprun's.
+
 What can't be kept is named in a line, and nothing here acts any more: a failure restarts all processes.
 
 launcher/marks has begin() called in place of torch.distributed.init_process_group().
@@ -16,6 +19,7 @@ launcher/marks has begin() called in place of torch.distributed.init_process_gro
 
 import functools
 import pickle
+import sys
 from datetime import timedelta
 
 import torch
@@ -29,7 +33,13 @@ from ddprun.elastic.membership import Membership, say
 
 _OPTION = "--in_process_restart"
 _RESTARTED = "a failure restarts all processes"
-_OWN_LOOP = "no train() of transformers' Trainer; a loop of the script's own takes an elastic.Session (docs/ELASTIC.md)"
+_OWN_LOOP = ("no train() of transformers' Trainer, and no fit() of Lightning's; a loop of the script's own takes an elastic.Session "
+             "(docs/ELASTIC.md)")
+_PREPARED = ("found Accelerator.prepare(), but a new worker can't be given what a loop of the script's own counts; an elastic.Session keeps "
+             "it (docs/ELASTIC.md)")
+_LATE = "found fit() of Lightning's Trainer after another of its calls, which has made the group"
+_STRATEGIES = ("lightning.pytorch.strategies.strategy.Strategy", "pytorch_lightning.strategies.strategy.Strategy")
+_ACCELERATORS = ("accelerate.accelerator.Accelerator",)
 _NAMES = ("backend", "init_method", "timeout", "world_size", "rank", "store", "group_name", "pg_options", "device_id")
 _DEFAULTS = {"init_method": (None, "env://"), "store": (None,), "group_name": ("", None), "pg_options": (None,), "device_id": (None,)}
 
@@ -56,9 +66,30 @@ def begin(await_modules, original, *arguments, **named):
     _way = _Way(membership, original, timeout)
     if membership.is_newcomer:
         _way.take_group()
-    else:
+    strategy = _caller(_STRATEGIES)
+    if strategy is not None and _is_fit(strategy) and _way.take_fit(strategy):
+        return None
+    if not membership.is_newcomer:
         original(*arguments, **named)
     _way.watch(await_modules)
+    return None
+
+
+def _is_fit(strategy):
+    trainer = getattr(strategy.lightning_module, "_trainer", None)
+    return trainer is not None and trainer.state.fn == "fit"
+
+
+def _caller(names):
+    """The object of one of these classes that has a method under way; None = there is none."""
+    places = [name.rsplit(".", 1) for name in names]
+    kinds = tuple(getattr(sys.modules.get(module), kind, ()) for module, kind in places)
+    frame = sys._getframe(1)
+    while frame is not None:
+        one = frame.f_locals.get("self")
+        if isinstance(one, kinds):
+            return one
+        frame = frame.f_back
     return None
 
 
@@ -80,6 +111,8 @@ class _Way:
 
     def watch(self, await_modules):
         """Has the script's calls come here."""
+        if self._is_over:
+            return
         _wrap(torch.nn.parallel.DistributedDataParallel, "__init__", self._on_model)
         self._hook = register_optimizer_step_pre_hook(lambda *_: self._refuse(_OWN_LOOP))
         await_modules({"transformers.trainer": lambda module: _wrap(module.Trainer, "train", self._on_train)})
@@ -92,8 +125,28 @@ class _Way:
         self._original(_groups.NAME, store=groups.store, rank=self._membership.rank, world_size=self._membership.size, timeout=self._timeout)
         elastic._membership = self._membership
 
+    def take_fit(self, strategy):
+        """Has a fit() of Lightning's kept, which makes its group. Returns whether it is."""
+        from ddprun.elastic import lightning as implementation
+        try:
+            why = implementation.obstacle(strategy)
+        except Exception as error:  # of a version of Lightning that isn't known: its training is its own
+            why = f"a Trainer of this version of Lightning ({error})"
+        if self._membership.is_newcomer:
+            if why:
+                raise SystemExit(f"ddprun.elastic: {why}, which its peers have not")
+        elif not self._agree(why):
+            return False
+        else:
+            self.take_group()
+            say(f"{_OPTION}: found fit() of Lightning's Trainer: the others go on in their processes when a worker is lost")
+        self._end()
+        implementation.adopt(strategy, self._membership, self._say_why_not)
+        return True
+
     def _on_model(self, original, model, *arguments, **named):
-        self._refuse(_OWN_LOOP)  # its model would stay with torch's group
+        if not self._is_over:  # its model would stay with torch's group
+            self._refuse(_LATE if _caller(_STRATEGIES) else _PREPARED if _caller(_ACCELERATORS) else _OWN_LOOP)
         return original(model, *arguments, **named)
 
     def _on_train(self, original, trainer, *arguments, **named):

@@ -20,8 +20,8 @@ from ddprun import elastic, progress
 from ddprun.data import ElasticSampler
 from ddprun.elastic.groups import groups
 from ddprun.elastic.journal import Journal
-from ddprun.elastic.lightning_state import PACKAGES, missing_parts, module
-from ddprun.elastic.lightning_training import Training
+from ddprun.elastic.lightning_state import PACKAGES, missing_parts, module, package_of
+from ddprun.elastic.lightning_training import GIFT_BYTES, Training
 from ddprun.elastic.membership import Membership, say
 
 # Callbacks of Lightning's that change the model or the optimizer, or run batches, beside the loops.
@@ -45,6 +45,72 @@ def _class(package):
     return type("DDPStrategy", (_Elastic, module(package, "strategies").DDPStrategy), {"_package": package, "__module__": __name__})
 
 
+class Refusal(TypeError):
+    """what: isn't kept."""
+
+    def __init__(self, what, text):
+        super().__init__(f"elastic.DDPStrategy {text}")
+        self.what = what
+
+
+def obstacle(strategy):
+    """What of a strategy of Lightning's, and of its Trainer, isn't kept, as far as it can be known while the group is made."""
+    package = package_of(strategy)
+    trainer = strategy.lightning_module.trainer
+    if type(strategy) is not module(package, "strategies").DDPStrategy:
+        return f"the {type(strategy).__name__} of Lightning's Trainer"
+    missing = missing_parts(package)
+    if missing:
+        return f"a Trainer of this version of Lightning, which lacks {', '.join(missing)}"
+    what = _unkept_of(strategy, trainer)
+    loader = trainer.fit_loop._data_source.instance
+    if not what and not isinstance(loader, (torch.nn.Module, type(None))) and not hasattr(loader, "train_dataloader"):
+        what = _unkept_loader(loader)
+        return what and f"the {what} that Lightning's Trainer reads"
+    return what
+
+
+def adopt(strategy, membership, on_refusal):
+    """Puts a strategy of this module in the place of Lightning's DDPStrategy, which makes its group just now: ddprun has made it.
+    Both have the same attributes from now on.
+
+    on_refusal(what): is called for what is found out later; then the training is Lightning's alone.
+    """
+    kind, trainer = _class(package_of(strategy)), strategy.lightning_module.trainer
+    ours = kind.__new__(kind)
+    vars(ours).update(_membership=membership, _on_refusal=on_refusal)
+    vars(strategy).update(vars(ours))
+    ours.__dict__ = vars(strategy)
+    trainer._accelerator_connector.strategy = ours
+    ours._begin_journal()
+    ours._join_loggers(trainer)
+
+
+def _unkept_of(strategy, trainer):
+    """What of a Trainer with this strategy isn't kept; "" = nothing."""
+    callbacks = module(package_of(strategy), "callbacks")
+    refused = tuple(getattr(callbacks, name) for name in _REFUSED_CALLBACKS if hasattr(callbacks, name))
+    reasons = [
+        (not strategy.lightning_module.automatic_optimization, "manual optimization"),
+        (strategy._layer_sync is not None, "sync_batchnorm=True"),
+        (getattr(strategy.precision_plugin, "scaler", None) is not None, "a gradient scaler"),
+        (strategy._model_averaging_period is not None or strategy._ddp_comm_hook is not None,
+         "communication hooks and averaged models"),
+        (strategy._ddp_kwargs.get("static_graph", False), "static_graph=True"),
+        (trainer.reload_dataloaders_every_n_epochs, "reload_dataloaders_every_n_epochs"),
+        (getattr(trainer, "_val_check_time_interval", None) is not None, "a val_check_interval of time"),
+        (getattr(strategy.lightning_module, "_compiler_ctx", None) is not None, "a module compiled as a whole (compile its parts)"),
+        *((isinstance(one, refused), f"the callback {type(one).__name__}") for one in trainer.callbacks)]
+    return next((what for holds, what in reasons if holds), "")
+
+
+def _unkept_loader(loader):
+    """What of a loader isn't kept, whatever its sampler is; "" = nothing."""
+    if type(loader) is DataLoader and not isinstance(loader.dataset, IterableDataset):
+        return ""
+    return type(loader if type(loader) is not DataLoader else loader.dataset).__name__
+
+
 class Batches:
     """A batch sampler that can begin within an epoch, on a newcomer. It has the epochs of its source."""
 
@@ -55,6 +121,9 @@ class Batches:
         self._rewind()
         self._count = len(source) if count is None else count
         self.sampler = self  # Lightning gives it the epoch
+
+    def __getattr__(self, name):
+        return getattr(self.__dict__["_source"], name)
 
     def set_epoch(self, epoch):
         self._epoch = epoch
@@ -93,8 +162,11 @@ def _continue_csv(logger):
 class _Elastic:
     """What is different from Lightning's strategy, which is the next base class."""
 
-    _package = ""
+    _package = _why_not = ""
     _journal = _membership = _training = _batches = None
+    _hooks = ()
+    _given = None  # how the script's loader is put back
+    _on_refusal = None  # of a script that hasn't asked for this strategy
 
     # ---- the group
 
@@ -109,7 +181,7 @@ class _Elastic:
                 elastic.init_process_group(self._get_process_group_backend(), timeout=self._timeout)
         self._membership = elastic._membership if dist.is_initialized() and membership is not None else None
         super().setup_distributed()
-        if self._membership is not None and self._journal is None:
+        if self._membership is not None and self._journal is None and self._on_refusal is None:
             self._begin_journal()
             self._join_loggers(self.lightning_module.trainer)
 
@@ -159,34 +231,67 @@ class _Elastic:
             return super()._setup_model(model)
         with self._journal.paused():  # the state comes from a peer
             made = super()._setup_model(model)
-        model.register_forward_pre_hook(self._before_forward)
-        model.register_forward_hook(self._after_forward, always_call=True)
+        self._hooks = [model.register_forward_pre_hook(self._before_forward),
+                       model.register_forward_hook(self._after_forward, always_call=True)]
         return made
 
     def _check(self, trainer):
-        """Raises an error for what isn't kept through failures, before anything is trained."""
-        callbacks = module(self._package, "callbacks")
-        refused = tuple(getattr(callbacks, name) for name in _REFUSED_CALLBACKS if hasattr(callbacks, name))
-        reasons = [
-            (self._training is not None, "a second fit() in a process"),
-            (not self.lightning_module.automatic_optimization, "manual optimization"),
-            (self._layer_sync is not None, "sync_batchnorm=True"),
-            (getattr(self.precision_plugin, "scaler", None) is not None, "a gradient scaler"),
-            (self._model_averaging_period is not None or self._ddp_comm_hook is not None, "communication hooks and averaged models"),
-            (self._ddp_kwargs.get("static_graph", False), "static_graph=True"),
-            (trainer.reload_dataloaders_every_n_epochs, "reload_dataloaders_every_n_epochs"),
-            (getattr(trainer, "_val_check_time_interval", None) is not None, "a val_check_interval of time"),
-            (getattr(self.lightning_module, "_compiler_ctx", None) is not None, "a module compiled as a whole (compile its parts)"),
-            *((isinstance(one, refused), f"the callback {type(one).__name__}") for one in trainer.callbacks)]
-        for holds, what in reasons:
-            if holds:
-                raise TypeError(f"elastic.DDPStrategy can't train through failures with {what}: use Lightning's strategy \"ddp\", with "
-                                "which a failure restarts all processes")
+        """Refuses what isn't kept through failures, before anything is trained."""
+        what = "a second fit() in a process" if self._training is not None else _unkept_of(self, trainer)
+        if what:
+            self._refuse(Refusal(what, f"can't train through failures with {what}: use Lightning's strategy \"ddp\", with which a failure "
+                                 "restarts all processes"))
 
     def _check_optimizers(self):
         if len(self.optimizers) != 1 or isinstance(self.optimizers[0], torch.optim.LBFGS):
-            raise TypeError("elastic.DDPStrategy trains with one optimizer, and not with LBFGS, which changes parameters many times "
-                            f"within one step; this model has {', '.join(type(one).__name__ for one in self.optimizers) or 'none'}")
+            kinds = ", ".join(type(one).__name__ for one in self.optimizers) or "none"
+            self._refuse(Refusal(f"the optimizers of Lightning's Trainer: {kinds}",
+                                 "trains with one optimizer, and not with LBFGS, which changes parameters many times within one step; "
+                                 f"this model has {kinds}"))
+
+    def _refuse(self, refusal):
+        if self._on_refusal is None:
+            raise refusal
+        if self._membership.is_newcomer:
+            raise SystemExit(f"ddprun.elastic: {refusal.what}, which its peers have not")
+        self._why_not = self._why_not or refusal.what
+
+    def _goes_on(self):
+        """Whether the training is kept, of a script that hasn't asked for it. Where one rank can't, no rank does."""
+        if self._on_refusal is None or self._membership.is_newcomer:
+            return True
+        if self._batches is None:
+            self._why_not = self._why_not or "a Trainer without a DataLoader"
+        if len(pickle.dumps(self._journal.entries)) > GIFT_BYTES:
+            self._why_not = self._why_not or "what collectives of the set-up have given, more than a new worker can be given"
+        names = [f"ddprun/lightning{rank}" for rank in range(self._membership.size)]
+        told = groups.store.gather(names[self._membership.rank], self._why_not.encode(), names)
+        why = next((one.decode() for one in told if one), "")
+        if why:
+            self._let_go(why)
+        return not why
+
+    def _let_go(self, why):
+        """The training is Lightning's alone."""
+        self._release()
+        self._on_refusal(why)
+
+    def _release(self):
+        """What follows is Lightning's alone."""
+        groups.journal = self._journal = None
+        for hook in self._hooks:
+            hook.remove()
+        if self._given is not None:
+            object.__setattr__(*self._given)
+        if self._training is not None:
+            self._training.leave()
+            self._membership.why_not = lambda: "a worker was lost after fit()"  # which may have ended by an error
+        self._hooks, self._given, self._training = [], None, None
+
+    def teardown(self):
+        super().teardown()
+        if self._on_refusal is not None and self._journal is not None:
+            self._release()
 
     # ---- the data
 
@@ -195,30 +300,38 @@ class _Elastic:
         trainer = self.lightning_module.trainer
         if not self._is_fitting() or not trainer.training:
             return dataloader
-        if self._batches is not None:
-            raise TypeError("elastic.DDPStrategy trains with one DataLoader")
-        self._batches = self._batches_of(dataloader)
+        try:
+            if self._batches is not None:
+                raise Refusal("several DataLoaders of Lightning's Trainer", "trains with one DataLoader")
+            self._batches = self._batches_of(dataloader)
+        except Refusal as refusal:
+            self._refuse(refusal)
+            return dataloader
+        if self._on_refusal is not None:  # the loader stays, for those who read what it has
+            self._given = (dataloader, "batch_sampler", dataloader.batch_sampler)
+            object.__setattr__(dataloader, "batch_sampler", self._batches)  # torch's own __setattr__ allows no other sampler
+            return dataloader
         options = {name: getattr(dataloader, name) for name in (
             "num_workers", "collate_fn", "pin_memory", "timeout", "worker_init_fn", "multiprocessing_context", "generator",
             "prefetch_factor", "persistent_workers")}
         return DataLoader(dataloader.dataset, batch_sampler=self._batches, **options)
 
     def _batches_of(self, loader):
-        """The Batches of a loader; TypeError: a newcomer couldn't find its place in them."""
-        if type(loader) is not DataLoader or isinstance(loader.dataset, IterableDataset):
-            what = type(loader if type(loader) is not DataLoader else loader.dataset).__name__
-            raise TypeError(f"elastic.DDPStrategy trains with torch's DataLoader of a data set with a length, not with {what}: a new "
-                            "worker couldn't find its place in it")
+        """The Batches of a loader; Refusal: a newcomer couldn't find its place in them."""
+        what = _unkept_loader(loader)
+        if what:
+            raise Refusal(f"the {what} that Lightning's Trainer reads", "trains with torch's DataLoader of a data set with a length, not with "
+                          f"{what}: a new worker couldn't find its place in it")
         batches, sampler = loader.batch_sampler, loader.sampler
         is_lightnings = self.lightning_module.trainer._accelerator_connector.use_distributed_sampler
-        if type(batches) is BatchSampler and type(sampler) is DistributedSampler and is_lightnings:
+        if type(batches) is BatchSampler and type(sampler) is DistributedSampler and is_lightnings and self._on_refusal is None:
             return self._dealer(loader, sampler)
         if isinstance(batches, ElasticSampler) or (
                 type(batches) is BatchSampler and type(sampler) in (DistributedSampler, SequentialSampler)):
             return Batches(batches)
-        what = sampler if batches is None or type(batches) is BatchSampler else batches
-        raise TypeError(f"elastic.DDPStrategy can't repeat the order of {type(what).__name__}: leave the sampler to Lightning, or use "
-                        "torch's DistributedSampler or ddprun.data.ElasticSampler")
+        what = type(sampler if batches is None or type(batches) is BatchSampler else batches).__name__
+        raise Refusal(f"the order of {what}", f"can't repeat the order of {what}: leave the sampler to Lightning, or use torch's "
+                      "DistributedSampler or ddprun.data.ElasticSampler")
 
     def _dealer(self, loader, sampler):
         """An ElasticSampler in place of Lightning's DistributedSampler, which deals some samples twice."""
@@ -226,8 +339,8 @@ class _Elastic:
         per_step, drops = loader.batch_sampler.batch_size * world, loader.batch_sampler.drop_last
         rest = size % per_step
         if 0 < rest < world and not drops:
-            raise TypeError(f"elastic.DDPStrategy: {size} samples in steps of {world} times {loader.batch_sampler.batch_size} leave {rest} "
-                            "for the last step, fewer than there are ranks; choose another batch_size, or drop_last=True")
+            raise Refusal("a last step", f"can't deal {size} samples in steps of {world} times {loader.batch_sampler.batch_size}, which leave "
+                          f"{rest} for the last step, fewer than there are ranks: choose another batch_size, or drop_last=True")
         dealer = ElasticSampler(size, global_batch=per_step, seed=sampler.seed, shuffle=sampler.shuffle, rank=self.global_rank,
                                 world_size=world)
         return Batches(dealer, size // per_step if drops else None)
@@ -258,8 +371,9 @@ class _Elastic:
 
     def on_train_start(self):
         super().on_train_start()
-        if self._journal is not None:
-            self._training = Training(self, self.lightning_module.trainer, self._membership, self._journal, self._batches)
+        if self._journal is not None and self._goes_on():
+            self._training = Training(self, self.lightning_module.trainer, self._membership, self._journal, self._batches,
+                                      self._on_refusal)
             self._training.begin()
 
     def on_train_batch_start(self, batch, batch_idx):

@@ -88,8 +88,9 @@ def mixed(then, own, leader):
 class State:
     """The parts of one Trainer, which has a model and an optimizer by now."""
 
-    def __init__(self, trainer):
-        self._trainer = trainer
+    def __init__(self, trainer, refuse):
+        """refuse(what, text): is called for a metric that can't be kept."""
+        self._trainer, self._refuse = trainer, refuse
         base = module(package_of(trainer), "callbacks").Callback
         self._checkpoint = module(package_of(trainer), "callbacks").ModelCheckpoint
         self._callbacks = [one for one in trainer.callbacks
@@ -97,6 +98,21 @@ class State:
         metrics = sys.modules.get("torchmetrics")
         self.metrics = {name: one for name, one in trainer.lightning_module.named_modules()
                         if metrics is not None and isinstance(one, metrics.Metric)}
+
+    def own_objects(self):
+        """What a training changes, for unkept.Watch: (objects of the script's, objects that are kept). Callbacks that export a state
+        say that they keep what they change."""
+        trainer, package = self._trainer, package_of(self._trainer)
+        base = module(package, "callbacks").Callback
+        torchs = {*vars(torch.nn.Module()), "forward"}  # which Lightning replaces within a step
+        found = {"the LightningModule": (trainer.lightning_module, {*vars(importlib.import_module(package).LightningModule()), *torchs})}
+        for name, one in trainer.lightning_module.named_modules():
+            if name and type(one).__module__.split(".")[0] not in ("torch", "torchmetrics"):
+                found[name] = one, torchs
+        for one in trainer.callbacks:
+            if type(one).state_dict is base.state_dict and not type(one).__module__.startswith(f"{package}."):
+                found[type(one).__name__] = one, set()
+        return found, trainer.callbacks
 
     # ---- equal on all ranks
 
@@ -251,6 +267,6 @@ class State:
         states = {key: getattr(metric, key) for key in metric._defaults}
         for key, value in states.items():
             if isinstance(value, list) and value:
-                raise TypeError(f"elastic.DDPStrategy can't keep the metric {name}, a {type(metric).__name__} that training_step updates: "
-                                f"its state {key} grows with each batch; use one of a fixed size, or log a value of each batch")
+                what = f"the metric {name}, a {type(metric).__name__} that training_step updates"
+                self._refuse(what, f"{what}: its state {key} grows with each batch; use one of a fixed size, or log a value of each batch")
         return metric._update_count, {key: value.clone() for key, value in states.items() if isinstance(value, torch.Tensor)}

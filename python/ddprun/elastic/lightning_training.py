@@ -23,7 +23,7 @@ import torch
 import torch.distributed as dist
 
 from ddprun import progress
-from ddprun.elastic import reducer, seeds
+from ddprun.elastic import reducer, seeds, unkept
 from ddprun.elastic.groups import groups
 from ddprun.elastic.lightning_state import State, counters, mixed, set_counters, trackers
 from ddprun.elastic.seeds import Seeds
@@ -33,7 +33,7 @@ from ddprun.elastic.transfer import broadcast, copied
 
 UPDATED = 2  # a purpose of random numbers: all that follows an update
 _ENTRY = -2  # the journal's number of updates until a newcomer has reached its peers' batch
-_GIFT_BYTES = 1 << 20
+GIFT_BYTES = 1 << 20
 _BLOB_BYTES = 1024  # what a rank sends to the others before an update, at first
 
 
@@ -44,8 +44,9 @@ class _Broken(Exception):
 class Training:
     """Threads: the one that trains."""
 
-    def __init__(self, strategy, trainer, membership, journal, batches):
-        """batches: the batch sampler of the training's loader, a Batches."""
+    def __init__(self, strategy, trainer, membership, journal, batches, on_refusal=None):
+        """batches: the batch sampler of the training's loader, a Batches. on_refusal(what): says what isn't kept, of a script that
+        hasn't asked to be kept; None = an error does."""
         self._trainer, self._membership, self._journal, self._batches = trainer, membership, journal, batches
         self._model = strategy.model
         self._optimizers = list(trainer.optimizers)
@@ -54,9 +55,11 @@ class Training:
         self._buffers = list(self._model.module.buffers())
         self._has_own_buffers = bool(self._model.broadcast_buffers) and bool(self._buffers)
         self._model.broadcast_buffers = False  # made equal before each update instead: no rank's are lost with it
-        self._state = State(trainer)
+        self._on_refusal, self._why_not = on_refusal, ""
+        self._unkept = None      # of such a script
+        self._state = State(trainer, self._refuse)
         self._place = membership.rank, membership.size
-        self._layout = None
+        self._layout, self._is_settled = None, False
         self._seeds = None
         self.updates = 0        # done
         self._in_step = False    # a batch of the next update was begun
@@ -87,21 +90,50 @@ class Training:
         self._run_start, loop.on_run_start = loop.on_run_start, self._enter
         if not self._membership.is_newcomer:
             self._membership.gift = pickle.dumps(self._journal.entries)
-            if len(self._membership.gift) > _GIFT_BYTES:
+            if len(self._membership.gift) > GIFT_BYTES:
                 raise RuntimeError(f"elastic.DDPStrategy: collectives of the set-up have given {len(self._membership.gift)} bytes, and "
-                                   f"a new worker can be given {_GIFT_BYTES}: read such data from files")
+                                   f"a new worker can be given {GIFT_BYTES}: read such data from files")
+            self._look()
             return
         self._recover(may_skip=False)
+        self._look()
         for name, tracker in trackers(self._trainer).items():
             values = self._entry["shared"]["counters"][name]
             set_counters(tracker, self._epoch_before(values) if name == "epoch" and not self._is_resumed else values)
+
+    def _look(self):
+        """Has the script's own objects compared with what they are now, when a worker is lost."""
+        if self._on_refusal is not None:
+            self._unkept = unkept.Watch(*self._state.own_objects())
+            self._membership.why_not = self._why_it_ends
+
+    def _why_it_ends(self):
+        """Why this process can't go on after a loss; "" = it can."""
+        if self._why_not or self._unkept is None:
+            return self._why_not
+        changed = self._unkept.changed()
+        return f"a new worker can't be given {', '.join(changed[:3])}" if changed else ""
+
+    def _refuse(self, what, text):
+        if self._on_refusal is None:
+            raise TypeError(f"elastic.DDPStrategy can't keep {text}")
+        if not self._why_not:
+            self._why_not = what
+            self._on_refusal(what)
 
     def end(self):
         """Returns when all ranks have come to the end of the training."""
         if self._seeds is not None:
             dist.barrier()
+        self._membership.why_not = lambda: "a worker was lost after fit()"
         groups.journal = None
         progress.mark(progress.Phase.IDLE, self.updates)
+
+    def leave(self):
+        """Lightning's loops are their own again."""
+        fit, loop = self._trainer.fit_loop, self._trainer.fit_loop.epoch_loop
+        for owner, name in ((loop, "advance"), (loop, "on_run_start"), (fit, "on_advance_start"), (loop.automatic_optimization, "run")):
+            vars(owner).pop(name, None)
 
     def _watch(self):
         """From here on a loss is survived."""
@@ -147,6 +179,7 @@ class Training:
         self._batches.start_at(batch)
         iter(fetcher)
         self._run_start(fetcher)
+        self._batches.start_at(0)
         if state is None:
             return
         self._state.set_shared(state["shared"])
@@ -210,8 +243,8 @@ class Training:
     def _check_own(self):
         """An epoch's sum that is added to between an update and the next batch isn't known to the others."""
         for name, hook in self._state.logged_late(self._own_told) if self._own_told else []:
-            raise TypeError(f"elastic.DDPStrategy can't keep {name!r}, which is logged in {hook} with on_epoch=True: log it in "
-                            "training_step, or with on_epoch=False")
+            self._refuse(f"{name!r}, which is logged in {hook} with on_epoch=True", f"{name!r}, which is logged in {hook} with "
+                         "on_epoch=True: log it in training_step, or with on_epoch=False")
 
     def seed_training(self):
         """Call it before each batch's passes."""
@@ -227,6 +260,8 @@ class Training:
     def update(self, attempt, closure):
         """Does an update: attempt(closure), which calls the closure once before it changes anything. Repeats both until no peer's
         loss has broken them."""
+        if self._why_not:
+            return self._update_once(attempt, closure)
         at, own, buffers = self._journal.at, self._state.kept(), self._cloned_buffers()
         gradients = [None if one.grad is None else one.grad.clone() for one in self._parameters] if self._micro else []
         while True:
@@ -243,6 +278,16 @@ class Training:
             for parameter, gradient in zip(self._parameters, gradients or [None] * len(self._parameters)):
                 parameter.grad = None if gradient is None else gradient.clone()
             self._seed(seeds.TRAINING)
+        self._end_step()
+        return result
+
+    def _update_once(self, attempt, closure):
+        """Does an update of a training that isn't kept: nothing is copied for it."""
+        try:
+            result = attempt(lambda: self._whole(closure))
+        except _Broken:
+            self._recover(may_skip=False)  # ends the process
+            raise
         self._end_step()
         return result
 
@@ -275,7 +320,9 @@ class Training:
             return None
 
     def _tell(self, loss):
-        """Sends this rank's values to the others, and makes the buffers equal."""
+        """Sends this rank's values to the others, and makes the buffers equal. Has buckets rebuilt before the first update, not in the
+        second step's forward pass: so a rank that has done an update knows the layout of all that follow."""
+        self._is_settled = self._is_settled or reducer.rebuild(self._model)
         own = self._state.own()
         blob = pickle.dumps({**self._state.plain(own), "loss": (loss.item(), loss.dtype)})
         while True:
@@ -339,7 +386,7 @@ class Training:
         return was_healed
 
     def _note(self):
-        note = {"seed": Seeds.own(), "position": None, "layout": None, "seeds": [], "capacity": self._capacity}
+        note = {"seed": Seeds.own(), "position": None, "layout": None, "seeds": [], "capacity": self._capacity, "why_not": self._why_it_ends()}
         if self._seeds is not None:
             self._layout = reducer.layout_of(self._model) or self._layout
             note.update(position=(self.updates, self._in_step, self._journal.count(self.updates)), layout=self._layout,
@@ -353,6 +400,9 @@ class Training:
         if (membership.rank, membership.size) != self._place:
             raise RuntimeError(f"elastic.DDPStrategy: this is rank {membership.rank} of {membership.size} now, and was {self._place[0]} of "
                                f"{self._place[1]}; a Trainer can't change its devices: all processes are restarted")
+        why = next((note["why_not"] for note in notes if note["why_not"]), "")
+        if why:
+            raise RuntimeError(f"ddprun.elastic: {why}: all processes are restarted")
         self._capacity = max(note["capacity"] for note in notes)
         positions = [note["position"] for note in notes]
         newest = max((one for one in positions if one is not None), default=None)
@@ -361,6 +411,7 @@ class Training:
         leader = positions.index(newest)
         self._layout = notes[leader]["layout"]
         reducer.reform(self._model, self._layout)
+        self._is_settled = False
         state = self._whole_state(leader) if membership.rank == leader else None
         was_healed = False
         if any(one != newest for one in positions):

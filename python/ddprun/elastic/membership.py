@@ -17,6 +17,7 @@ an evaluation of its own, isn't taken for one that hangs, and goes on when anoth
 """
 
 import os
+import signal
 import sys
 import threading
 
@@ -43,6 +44,7 @@ class Membership:
         self.agent = agent
         self.generation, self.rank, self.size = generation, rank, size
         self.is_newcomer = False  # peers were kept, and this process has nothing of theirs yet
+        self.why_not = lambda: ""  # asked at a generation's end, in another thread: why this process ends with it; "" = it goes on
         self._is_watching = False
         self._greeted = 0  # a generation
         self.gift = b""  # what survivors give a newcomer as it arrives; what it was given
@@ -136,7 +138,13 @@ class Membership:
 
     def _await_end(self, over, generation):
         try:
-            over.tell(self.agent.await_generation_end(generation, over.watched.set))
+            reason = self.agent.await_generation_end(generation, over.watched.set)
+            why = self.why_not()
+            over.tell(reason, fatal=bool(why))
+            if why:
+                say(f"{why}: all processes are restarted")
+                os.kill(os.getpid(), signal.SIGTERM)  # as the agent does it to workers that don't go on
+                return
             while over.place is None:
                 try:
                     over.follow(self.agent.assignment(generation, _ASK_SECONDS), Over())

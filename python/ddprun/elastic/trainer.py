@@ -262,6 +262,7 @@ class Attached:
                 self._seed(_BETWEEN)
                 result = self._call("_finalize_training", *arguments, **named)
                 dist.barrier()  # nobody leaves while another may have to do it again
+                self._membership.why_not = lambda: "a worker was lost after train()"
                 return result
             except RuntimeError as error:
                 self._judge(error)

@@ -1,0 +1,131 @@
+"""What a script changes in objects of its own while it trains, which a new worker wouldn't have.
+
+    losses = []                                  # a local variable of main(), which a callback appends to
+    class Net(LightningModule):
+        def training_step(self, batch, _):
+            self.seen += 1                       # an attribute
+
+Objects are compared with what they were when the training began, when a worker was lost. A difference says that a new worker
+can't be given the whole state. Nothing is looked at in between.
+"""
+
+import collections
+import hashlib
+import itertools
+import random
+import sys
+import types
+
+import torch
+
+_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+_ELEMENTS, _OBJECTS = 1000, 10000  # looked at, of a container and of a value
+_ARRAY_BYTES = 1 << 20
+_DEPTH = 5
+# Objects of these packages are the frameworks' business.
+_FRAMEWORKS = ("torch", "torchmetrics", "lightning", "pytorch_lightning", "lightning_fabric", "lightning_utilities", "ddprun", "importlib", "logging",
+               "runpy")
+
+
+def _is_frameworks(kind):
+    return kind.__module__.split(".")[0] in _FRAMEWORKS
+
+
+class _Print:
+    """A digest that changes with a value: of what is in it, and of identities, because it is compared within the process."""
+
+    def __init__(self, kept):
+        self._kept, self._seen, self._whole = kept, set(), hashlib.blake2b(digest_size=16)
+
+    def of(self, value):
+        self._add(value, 0)
+        return self._whole.digest()
+
+    def _put(self, what):
+        self._whole.update(repr(what).encode())
+
+    def _add(self, value, depth):
+        kind = type(value)
+        if kind in _PLAIN:
+            self._put(value)
+        elif isinstance(value, torch.Tensor):
+            self._put((id(value), value._version))
+        elif id(value) in self._seen or len(self._seen) > _OBJECTS:
+            self._put(id(value))
+        else:
+            self._seen.add(id(value))
+            if not isinstance(value, (dict, list, tuple, set, frozenset, collections.deque)):
+                self._put(id(value))
+                if id(value) not in self._kept:
+                    self._add_inside(value, kind, depth)
+            else:
+                self._put(len(value))
+                self._add_all(value.items() if isinstance(value, dict) else value, depth)
+
+    def _add_inside(self, value, kind, depth):
+        if isinstance(value, random.Random):
+            self._put(value.getstate())
+        elif isinstance(value, torch.Generator):
+            self._put(value.get_state().tolist())
+        elif hasattr(value, "bit_generator"):  # numpy's
+            self._put(value.bit_generator.state)
+        elif kind.__module__ == "numpy":
+            self._put(value.tobytes()[:_ARRAY_BYTES])
+        elif kind.__module__ == "itertools":
+            self._put(value)
+        elif isinstance(value, types.FunctionType):
+            self._add_all((cell.cell_contents for cell in value.__closure__ or ()), depth)
+        elif isinstance(value, types.MethodType):
+            self._add(value.__self__, depth + 1)
+        elif not isinstance(value, (torch.nn.Module, type, types.ModuleType)) and not _is_frameworks(kind):
+            self._add_all(getattr(value, "__dict__", {}).items(), depth)
+
+    def _add_all(self, values, depth):
+        if depth >= _DEPTH:
+            return
+        try:
+            for one in itertools.islice(values, _ELEMENTS):
+                self._add(one, depth + 1)
+        except (TypeError, ValueError, RuntimeError):  # it can't be iterated, a cell is empty, or another thread changes it
+            pass
+
+
+def callers():
+    """The frames of the script, from the outermost one to its call of a framework."""
+    frame, stack = sys._getframe(1), []
+    while frame is not None:
+        stack.append(frame)
+        frame = frame.f_back
+    found = []
+    for one in reversed(stack):
+        if one.f_globals.get("__name__", "").split(".")[0] in _FRAMEWORKS:
+            break
+        found.append(one)
+    return found
+
+
+class Watch:
+    """What a script's objects were."""
+
+    def __init__(self, objects, kept):
+        """objects: {what it is: (an object, the names of attributes that are the framework's)}. kept: objects that others keep."""
+        self._objects, self._frames = objects, callers()
+        self._kept = {id(one) for one in (*kept, *(one for one, _ in objects.values()))}
+        self._before = self._now()
+
+    def changed(self):
+        """What has changed, in words; [] = nothing. Threads: any."""
+        now = self._now()
+        return sorted(name for name in self._before.keys() | now.keys() if self._before.get(name) != now.get(name))
+
+    def _now(self):
+        found = {}
+        for what, (one, ignored) in self._objects.items():
+            for kind in [one, *(kind for kind in type(one).__mro__ if not _is_frameworks(kind) and kind is not object)]:
+                found.update((f"{name} of {what}", _Print(self._kept).of(value)) for name, value in list(vars(kind).items()) if name not in ignored)
+        for frame in self._frames:
+            module = frame.f_globals.get("__name__")
+            found.update((f"{name} of {module}", _Print(self._kept).of(value)) for name, value in list(frame.f_globals.items()) if name[:2] != "__")
+            if frame.f_locals is not frame.f_globals and frame.f_code.co_name != "<module>":
+                found.update((f"{name} of {frame.f_code.co_name}()", _Print(self._kept).of(value)) for name, value in list(frame.f_locals.items()))
+        return found
