@@ -22,6 +22,7 @@ import torch.distributed as dist
 from ddprun.data import ElasticSampler
 from ddprun.elastic import groups as _groups
 from ddprun.elastic import reducer as _reducer
+from ddprun.elastic import shards as _shards
 from ddprun.elastic.membership import Membership as _Membership
 from ddprun.elastic.membership import say as _say
 from ddprun.elastic.memory import MemoryCheckpoint
@@ -84,11 +85,21 @@ def _obstacle(backend, named):
 class Session(_Session):
     __doc__ = _Session.__doc__
 
+    def __new__(cls, model, *_, **__):
+        return super().__new__(_ShardedSession if cls is Session and _shards.is_sharded(model) else cls)
+
     def __init__(self, model, optimizer, scheduler=None, scaler=None, *, sampler, extra=None, memory_every=None):
         if MemoryCheckpoint._exists:  # has the memory
+            if isinstance(self, _ShardedSession):
+                raise RuntimeError("an elastic.Session of fully_shard()'s models keeps checkpoints in memory by itself: make no "
+                                   "MemoryCheckpoint beside it")
             memory_every = 0
         super().__init__(model, optimizer, scheduler, scaler, sampler=sampler, extra=extra, memory_every=memory_every,
                          membership=_membership)
+
+
+class _ShardedSession(_shards.ShardedSession, Session):
+    pass
 
 
 def attach(trainer):

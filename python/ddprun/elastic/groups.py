@@ -45,6 +45,7 @@ _COLLECTIVES = (
     "reduce_scatter_tensor_coalesced", "scatter", "send", "recv", "recv_anysource", "monitored_barrier")
 
 
+_REDUCE_SCATTERS = ("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced")
 # Operations whose works can't be watched; they end by themselves.
 POINT_TO_POINT = ("send", "recv", "recv_anysource")
 # Gloo fails the collectives of a broken connection within milliseconds, except for the messages that it forgets.
@@ -130,6 +131,25 @@ class _Work(dist.Work):
         return self._inner.result()
 
 
+class _Several(dist.Work):
+    """Collectives under way, and what is done with their results at the first wait()."""
+
+    def __init__(self, works, finish=None):
+        super().__init__()
+        self._works, self._finish = works, finish
+
+    def wait(self, timeout=None):
+        for work in self._works:
+            work.wait(timeout)
+        finish, self._finish = self._finish, None
+        if finish is not None:
+            finish()
+        return True
+
+    def is_completed(self):
+        return all(work.is_completed() for work in self._works)
+
+
 class _Backend:
     """A group of Gloo's in one generation, and the sockets that are its own by the addresses where its ranks listen."""
 
@@ -142,6 +162,10 @@ class _Backend:
         self.gave_up = False  # a collective that seemed to end didn't
 
     def run(self, name, arguments, named):
+        if name in _REDUCE_SCATTERS:
+            return self._reduce_scatter(*arguments, **named)
+        if name == "allgather_into_tensor_coalesced":  # Gloo's class has it under another name
+            return _Several([self.run("_allgather_base", pair, {}) for pair in zip(*arguments[:2])])
         self._check()
         if name == "allreduce" and len(arguments) > 1 and arguments[1].reduceOp == dist.ReduceOp.AVG:
             return self._run_mean(*arguments)
@@ -163,6 +187,24 @@ class _Backend:
         for tensor in tensors:
             tensor.copy_(tensor / self.inner.size())
         return work
+
+    def _reduce_scatter(self, outputs, inputs, opts=None):
+        """Sums up everything, and takes this rank's part of the sum, as Gloo does. Gloo's own work for it doesn't say when it has
+        ended, and doesn't end at a timeout."""
+        options = c10d.AllreduceOptions()
+        if opts is not None:
+            options.reduceOp = opts.reduceOp
+        works, parts, rank = [], [], self.inner.rank()
+        for output, given in [(outputs, inputs)] if isinstance(outputs, torch.Tensor) else zip(outputs, inputs):
+            pieces = given.chunk(self.inner.size()) if isinstance(given, torch.Tensor) else given
+            whole, first = torch.cat([piece.reshape(-1) for piece in pieces]), sum(piece.numel() for piece in pieces[:rank])
+            works.append(self.run("allreduce", ([whole], options), {}))
+            parts.append((output, whole[first:first + output.numel()].reshape(output.shape)))
+
+        def finish():
+            for output, part in parts:
+                output.copy_(part)
+        return _Several(works, finish)
 
     def _check(self):
         if self.why:

@@ -11,7 +11,7 @@ from ddprun.elastic.transfer import copied
 _BUCKET_BYTES = 250 << 20  # of a broadcast of buffers, as DDP has it
 
 
-def _several(value):
+def several(value):
     """None, one thing or several, as a list."""
     return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
 
@@ -40,9 +40,9 @@ class Parts:
 
     def __init__(self, model, optimizer, scheduler, scaler, sampler, extra):
         """sampler: None = the caller keeps the place in the data."""
-        self.models = _checked(DistributedDataParallel, _several(model), (), "elastic.Session keeps models that "
-                               "DistributedDataParallel wraps (torch.compile goes inside of it)")
-        self.optimizers = _checked(torch.optim.Optimizer, [_bare(one) for one in _several(optimizer)], (), "elastic.Session steps with "
+        self.models = several(model)
+        self._check_models()
+        self.optimizers = _checked(torch.optim.Optimizer, [_bare(one) for one in several(optimizer)], (), "elastic.Session steps with "
                                    "optimizers of torch's")
         for one in self.optimizers:
             if isinstance(one, torch.optim.LBFGS):
@@ -51,22 +51,33 @@ class Parts:
         if not self.models or not self.optimizers:
             raise TypeError("elastic.Session needs a model and an optimizer")
         states = ("state_dict", "load_state_dict")
-        self.schedulers = _checked(None, _several(scheduler), states, "a scheduler has state_dict() and load_state_dict()")
-        self.scalers = _checked(None, _several(scaler), states, "a scaler has state_dict() and load_state_dict()")
+        self.schedulers = _checked(None, several(scheduler), states, "a scheduler has state_dict() and load_state_dict()")
+        self.scalers = _checked(None, several(scaler), states, "a scaler has state_dict() and load_state_dict()")
         self.sampler = sampler
         self.extra = dict(extra or {})
         _checked(None, self.extra.values(), states, "what is given as extra has state_dict() and load_state_dict()")
-        self._buffers = [buffer for model in self.models for buffer in model.module.buffers()]
+        self._buffers = [buffer for model in self.models for buffer in self._bare(model).buffers()]
         self._kept_buffers = [buffer.detach().clone() for buffer in self._buffers]
         self._layouts = [None] * len(self.models)
         self._unsettled = list(self.models)
         self._small = None  # what begin() kept
         self._place = None  # the sampler's state as the step under way began
+        self._take_buffers()
+
+    def _check_models(self):
+        _checked(DistributedDataParallel, self.models, (), "elastic.Session keeps models that DistributedDataParallel wraps "
+                 "(torch.compile goes inside of it), or fully_shard()")
+
+    def _take_buffers(self):
         # Buffers are made equal before each update instead of at the next forward pass, so that no rank's buffers are lost with
         # it.
         self._has_own_buffers = [bool(model.broadcast_buffers) and len(model.modules_buffers) > 0 for model in self.models]
         for model in self.models:
             model.broadcast_buffers = False
+
+    @staticmethod
+    def _bare(model):
+        return model.module
 
     def begin(self):
         """Keeps copies of what the step's passes, and the loop's body, change."""
@@ -154,7 +165,7 @@ class Parts:
 
     def state(self):
         """The whole state, for a rank with an older one; tensors aren't copied. Call it after put_back()."""
-        return {"models": [model.module.state_dict() for model in self.models],
+        return {"models": [self._bare(model).state_dict() for model in self.models],
                 "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
                 "small": {"groups": None, "stateful": [one.state_dict() for one in self._stateful()]},
                 "sampler": self.place_in_data()}

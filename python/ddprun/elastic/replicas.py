@@ -16,6 +16,7 @@ before the next one is kept:
 """
 
 import atexit
+import contextlib
 import hashlib
 import hmac
 import os
@@ -69,16 +70,26 @@ class Replicas:
 
     def begin(self, notes, rank):
         """Sends copies from now on. notes: of all ranks."""
+        self.wait()
         own = notes[rank]
         nodes = 1 + max(note["node"] for note in notes if "node" in note)
         theirs = [other for other, note in enumerate(notes) if note.get("node") == (own["node"] + 1) % nodes]
         if not theirs or nodes == 1:
             say("no copies of checkpoints on another node: its workers keep none")
             return
-        self._peer = notes[theirs[own["local"] % len(theirs)]], own["local"] // len(theirs)
+        self._connection, self._peer = None, (notes[theirs[own["local"] % len(theirs)]], own["local"] // len(theirs))
         for step, of, world, _ in own["own"]:
             if of == rank and [step, of, world] not in [one[:3] for one in self._peer[0]["copies"]]:
                 self.send(*next((slot, head) for slot, head in self._own.whole() if (head.step, head.rank) == (step, rank)))
+
+    def leave(self):
+        """Sends nothing more before begin(): the receiver may be lost, and nodes may have other numbers."""
+        with self._lock:
+            self._peer = None
+            if self._connection is not None:
+                with contextlib.suppress(OSError):
+                    self._connection.shutdown(socket.SHUT_RDWR)  # a send that waits ends
+        self._place = self._agent.assignment(0, 0.0)
 
     def keep_only(self, step):
         """Forgets all copies but those of a step. None: all."""
@@ -139,8 +150,9 @@ class Replicas:
                 with self._lock:
                     slot.set_shared(digest)
                     self._lock.notify_all()
-                if self._peer is not None:
-                    self._send(slot, head._replace(shared=digest))
+                    peer = self._peer
+                if peer is not None:
+                    self._send(peer, slot, head._replace(shared=digest))
             except ConnectionError as error:
                 self._turn_off("" if self._connection is not None else str(error))  # a peer that has ended says why itself
             except Exception as error:  # whatever it is, training goes on without it
@@ -149,15 +161,15 @@ class Replicas:
                 self._job = None
                 self._lock.notify_all()
 
-    def _send(self, slot, head):
+    def _send(self, peer, slot, head):
         if self._connection is None:
-            self._connection = _connected(self._peer[0])
+            self._connection = _connected(peer[0])
         parts = _parts_of(slot, head) if head.shared else [(slot, 0, head.payload_bytes)]
         size = sum(size for _, _, size in parts)
-        self._connection.sendall(_MESSAGE.pack(_KEEP, self._peer[1], *head[1:5], size, head.shared))
+        self._connection.sendall(_MESSAGE.pack(_KEEP, peer[1], *head[1:5], size, head.shared))
         why = _text(self._connection)
         if why == _DIFFERS:
-            self._send(slot, head._replace(shared=0))
+            self._send(peer, slot, head._replace(shared=0))
         elif why:
             self._turn_off(why)
         else:

@@ -51,11 +51,12 @@ class Session:
     """
 
     _exists = False
+    _PARTS, _MEMORY = Parts, SessionMemory
 
     def __init__(self, model, optimizer, scheduler=None, scaler=None, *, sampler, extra=None, memory_every=None, membership=None):
         if Session._exists:
             raise RuntimeError("a process has one elastic.Session: give it all models and optimizers of the loop")
-        self._parts = Parts(model, optimizer, scheduler, scaler, checked_sampler(sampler), extra)
+        self._parts = self._PARTS(model, optimizer, scheduler, scaler, checked_sampler(sampler), extra)
         self._membership = membership
         self._steps = 0        # done, before the one under way
         self._updates = 0      # of the step under way, done
@@ -72,7 +73,7 @@ class Session:
         self._broken = self._attempted = False
         self._since = 0.0
         self.recoveries = []
-        self._memory = SessionMemory(membership, self._parts, memory_every)
+        self._memory = self._MEMORY(membership, self._parts, memory_every)
         self._watch_updates()
         if membership is None:
             return
@@ -88,7 +89,7 @@ class Session:
             self._seeds = Seeds(int(one) for one in told)
             if membership.generation > 1:
                 self._resume()
-            membership.watch()
+            self._start()
         self._memory.touch_ahead()
 
     @property
@@ -138,6 +139,14 @@ class Session:
                 raise
             self._break()
             self._attempted = True
+        else:
+            if groups.gave_up():  # what a collective of the body has returned may be wrong
+                self._break()
+                self._attempted = True
+
+    def _start(self):
+        """From now on this process goes on when a peer is lost."""
+        self._membership.watch()
 
     # ---- a step
 

@@ -229,6 +229,18 @@ def load_optimizer(optimizer, state):
     optimizer.load_state_dict(whole)
 
 
+def as_own(tree, own):
+    """A tree in which shards become DTensors as those in the same places of a tree of this rank's own."""
+    if isinstance(tree, _Shard):
+        return _sharded(tree, own) if hasattr(own, "_local_tensor") else tree.tensor
+    if isinstance(tree, dict):
+        return {key: as_own(value, own.get(key) if isinstance(own, dict) else None) for key, value in tree.items()}
+    if isinstance(tree, (list, tuple)) and not hasattr(tree, "_fields"):
+        others = own if isinstance(own, (list, tuple)) and len(own) == len(tree) else [None] * len(tree)
+        return type(tree)(as_own(value, other) for value, other in zip(tree, others))
+    return tree
+
+
 def _sharded(shard, parameter):
     from torch.distributed.tensor import DTensor
     return DTensor.from_local(shard.tensor.to(parameter.device), parameter.device_mesh, parameter.placements, run_check=False,
