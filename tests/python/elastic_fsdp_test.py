@@ -6,6 +6,7 @@ processes, all go back to a checkpoint in memory, and each rank ends with the bi
 import collections
 import os
 import random
+import re
 import signal
 import sys
 import unittest
@@ -160,10 +161,11 @@ class Refusals(ShardsCase):
 
     def check_restart(self, said, *forms, options=()):
         """All processes are restarted after a failure, and a line has said why."""
-        agent, journal, events = self.start(*forms, ends=[(1, 1, 12, "backward")], options=["--max_restarts", 1, *options])
-        self.assertEqual(self.undisturbed()[0], self.end(agent, journal))
+        agent, journal, events = self.start("still", *forms, ends=[(1, 1, 12, "backward"), (2, 1, 12, "backward")],
+                                            options=["--max_restarts", 2, *options])
+        self.assertEqual(self.undisturbed("still")[0], self.end(agent, journal))
         self.assertEqual([], events.find("worker_kept"))
-        self.assertRegex(agent.text(), r"ddprun\.elastic: " + said + ": a failure restarts all processes")
+        self.assertEqual(3, len(re.findall(r"ddprun\.elastic: " + said + ": a failure restarts all processes", agent.text())))
 
     def test_a_version_of_torch_that_lacks_something(self):
         self.check_restart(r"torch \S+ lacks FSDPParamGroup\._no_such_name", "lacking")

@@ -26,6 +26,8 @@ AHEAD = ("--warm", "on", "--warm_memory", "50%", "--preload", "torch,torch.distr
 
 
 class ElasticCase(BedTestCase):
+    PROGRAM = TRAINING
+
     def setUp(self):
         super().setUp()
         self.bed.environment["PYTHON_EXEC"] = os.environ.get("DDPRUN_TEST_PYTHON", TORCH_PYTHON)
@@ -34,7 +36,7 @@ class ElasticCase(BedTestCase):
     def start(self, *forms, workers=3, steps=STEPS, options=(), name="job", env=None):
         journal = self.bed.follower.follow(self.bed.path(f"{name}.steps"))
         events = self.bed.follower.follow(self.bed.path(f"{name}.events"))
-        agent = self.bed.run(name, ["--nproc_per_node", workers, *AHEAD, "--event_log", events.path, *options, TRAINING,
+        agent = self.bed.run(name, ["--nproc_per_node", workers, *AHEAD, "--event_log", events.path, *options, self.PROGRAM,
                                     journal.path, steps, *forms], env={"OMP_NUM_THREADS": "1", **(env or {})})
         return agent, journal, events
 
@@ -79,16 +81,14 @@ class ElasticCase(BedTestCase):
         self.wait(all_there, f"step {step} of all", agent)
 
 
-class Kills(ElasticCase):
-    """Each form of a loop, with a kill now and then."""
-
-    def check(self, *forms, kills=3, losses=True):
+class KillsCase(ElasticCase):
+    def check(self, *forms, kills=3, losses=True, count=STEPS):
         random_ = random.Random(drawn_seed())
-        digest, steps = self.undisturbed(*forms)
-        agent, journal, events = self.start(*forms)
+        digest, steps = self.undisturbed(*forms, steps=count)
+        agent, journal, events = self.start(*forms, steps=count)
         killed = set()
         for number in range(kills):
-            self.wait_for_step(journal, events, agent, (number + 1) * STEPS // (kills + 2) + random_.randrange(5))
+            self.wait_for_step(journal, events, agent, (number + 1) * count // (kills + 2) + random_.randrange(5))
             killed.add(self.kill(events, random_.randrange(3)))
         self.assertEqual(digest, self.end(agent, journal))
         for place, lines in self.steps_of(journal).items():
@@ -98,6 +98,10 @@ class Kills(ElasticCase):
         self.assertEqual(3 + kills, len(events.find("worker_started")))
         self.assertEqual(2 * kills, len(events.find("worker_kept")))
         return journal
+
+
+class Kills(KillsCase):
+    """Each form of a loop, with a kill now and then."""
 
     def test_plain(self):
         journal = self.check()

@@ -83,8 +83,8 @@ class Training:
         (dist if "lonely" in forms else elastic).init_process_group("gloo")
         self.halves = [dist.new_group(ranks) for ranks in ([0, 1], [2])] if "halves" in forms else []
         torch.manual_seed(3)
-        self.model = DistributedDataParallel(network(1, "large" in forms))
-        self.critic = DistributedDataParallel(network(16)) if "gan" in forms else None
+        self.model = self.wrapped(network(1, "large" in forms))
+        self.critic = self.wrapped(network(16)) if "gan" in forms else None
         models = [one for one in (self.model, self.critic) if one is not None]
         self.optimizers = [torch.optim.SGD(one.parameters(), lr=1e-3, momentum=0.9, nesterov=True) if "sgd" in forms
                            else torch.optim.AdamW(one.parameters(), lr=1e-3) for one in models]
@@ -101,6 +101,9 @@ class Training:
         self.models, self.counted = models, 0
         self.journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self.write("ready", step=self.session.step_number)
+
+    def wrapped(self, module):
+        return DistributedDataParallel(module)
 
     def write(self, event, **what):
         """In one piece: others write to the same file."""

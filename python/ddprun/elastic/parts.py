@@ -67,6 +67,10 @@ class Parts:
     def _check_models(self):
         _checked(DistributedDataParallel, self.models, (), "elastic.Session keeps models that DistributedDataParallel wraps "
                  "(torch.compile goes inside of it), or fully_shard()")
+        for hook, state in (one for model in self.models for one in getattr(model, "_comm_hooks", [])):
+            if state is not None and not isinstance(state, dist.ProcessGroup):
+                raise TypeError(f"elastic.Session can't give a new worker the state of the communication hook {hook.__name__}: use a hook "
+                                "without a state, or train without a Session, with restarts from checkpoints")
 
     def _take_buffers(self):
         # Buffers are made equal before each update instead of at the next forward pass, so that no rank's buffers are lost with

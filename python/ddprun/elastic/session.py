@@ -31,7 +31,7 @@ from ddprun.elastic.groups import groups
 from ddprun.elastic.parts import Parts, checked_sampler
 from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session_memory import SessionMemory
-from ddprun.elastic.transfer import broadcast
+from ddprun.elastic.transfer import broadcast, mapped, version_of
 
 Recovery = namedtuple("Recovery", "generation step seconds healed")
 Recovery.__doc__ = """One recovery: the generation and step with which this rank went on, from the first error or the agent's word on;
@@ -41,11 +41,11 @@ whether it was given a peer's state."""
 class Session:
     """Trains models through failures of other ranks (docs/ELASTIC.md).
 
-    model: a DistributedDataParallel, or several. optimizer, scheduler, scaler: one or several; the schedulers that the loop steps.
-    sampler: the ElasticSampler of the loader. extra: {name: object with state_dict() and load_state_dict()} that the loop's body
-    changes; a copy is made at each step.
-    memory_every: how many steps come between two checkpoints in the agent's memory; None = as many as keep their cost below 0.5 %;
-    0 = there are none.
+    model: a DistributedDataParallel, or several; or models of fully_shard() (shards.py). optimizer, scheduler, scaler: one or
+    several; the schedulers that the loop steps. sampler: the ElasticSampler of the loader. extra: {name: object with state_dict()
+    and load_state_dict()} that the loop's body changes; a copy is made at each step.
+    memory_every: how many steps come between two checkpoints in the agent's memory; None = as many as keep their cost below 0.5 %,
+    or 10 with fully_shard(); 0 = there are none.
     Under another launcher, and where init_process_group() has said that it can't, it only counts steps and commits the sampler.
     One in a process. All ranks make it at the same place. Threads: the one that trains.
     """
@@ -55,7 +55,8 @@ class Session:
 
     def __init__(self, model, optimizer, scheduler=None, scaler=None, *, sampler, extra=None, memory_every=None, membership=None):
         if Session._exists:
-            raise RuntimeError("a process has one elastic.Session: give it all models and optimizers of the loop")
+            raise RuntimeError("a process has one elastic.Session: give it all models and optimizers of the loop, or start another "
+                               "script for the next training")
         self._parts = self._PARTS(model, optimizer, scheduler, scaler, checked_sampler(sampler), extra)
         self._membership = membership
         self._steps = 0        # done, before the one under way
@@ -63,6 +64,7 @@ class Session:
         self._skips = 0        # updates still to be skipped: they were done before the step was broken
         self._kept = []        # batches of the step under way, and
         self._rest = []        # those of it that come again
+        self._seen = []        # (tensor of a kept batch, its version as it was handed out)
         self._in_data = False  # these are committed to the sampler
         self._after_updates = []  # buffers after each update of the step under way
         self._last = None      # (the sampler's state as the last step began, its number of batches)
@@ -70,7 +72,7 @@ class Session:
         self._is_at_end = False  # of the epoch, and not all ranks are known to be there
         self._has_met = False  # all ranks have, since the last step was begun
         self._done = 0         # batches of a step that was done by others, to be passed over
-        self._broken = self._attempted = False
+        self._broken = self._attempted = self._is_in_step = False
         self._since = 0.0
         self.recoveries = []
         self._memory = self._MEMORY(membership, self._parts, memory_every)
@@ -123,6 +125,7 @@ class Session:
                 if not self._kept:
                     self._begin()
                 self._kept.append(batch[0])
+                mapped(batch[0], lambda tensor: self._seen.append((tensor, version_of(tensor))))
                 self._seed(seeds.TRAINING, len(self._kept) - 1)
                 progress.mark(progress.Phase.TRAIN, self._steps + 1)
                 yield batch[0]
@@ -132,6 +135,7 @@ class Session:
     @contextlib.contextmanager
     def step(self):
         """For a loop's body with collectives of its own: a peer's loss in one of them leaves the block, and the step comes again."""
+        self._is_in_step = True
         try:
             yield
         except RuntimeError as error:
@@ -139,10 +143,11 @@ class Session:
                 raise
             self._break()
             self._attempted = True
-        else:
-            if groups.gave_up():  # what a collective of the body has returned may be wrong
-                self._break()
-                self._attempted = True
+        finally:
+            self._is_in_step = False
+        if not self._broken and groups.gave_up():  # what a collective of the body has returned may be wrong
+            self._break()
+            self._attempted = True
 
     def _start(self):
         """From now on this process goes on when a peer is lost."""
@@ -184,7 +189,7 @@ class Session:
 
     def _forget(self):
         """Forgets the step under way; another one begins."""
-        self._kept, self._rest, self._in_data, self._after_updates = [], [], False, []
+        self._kept, self._rest, self._seen, self._in_data, self._after_updates = [], [], [], False, []
         self._updates = self._skips = 0
 
     def _read(self, source):
@@ -279,13 +284,21 @@ class Session:
             model.forward = self._guarded_forward(model, model.forward)
 
     def _guarded_forward(self, model, forward):
+        has_collectives = any(isinstance(module, torch.nn.SyncBatchNorm) for module in model.modules())
+
         def guarded(*arguments, **named):
+            if has_collectives:
+                self._check_in_step("SyncBatchNorm")
             if not self._broken:
                 result = self._trying(forward, *arguments, **named)
                 if not self._broken:
                     return result
             return model.module(*arguments, **named)
         return guarded
+
+    def _check_in_step(self, what):
+        if self._membership is not None and self._kept and not self._is_in_step:
+            raise TypeError(f"{what} takes `with session.step():` around the body of the loop (docs/ELASTIC.md)")
 
     @contextlib.contextmanager
     def _swallowing(self):
@@ -406,11 +419,12 @@ class Session:
 
     def _begin_again(self):
         sampler, place = self._parts.sampler, (self._membership.rank, self._membership.size)
-        self._kept, self._rest = [], self._kept + self._rest
-        if (sampler.rank, sampler.world_size) != place:
+        has_changed = any(version_of(tensor) != version for tensor, version in self._seen)  # by the body of the loop, in place
+        self._kept, self._rest, self._seen = [], self._kept + self._rest, []
+        if has_changed or (sampler.rank, sampler.world_size) != place:
             if sampler.state_dict() != self._parts.place_in_data():
                 sampler.load_state_dict(self._parts.place_in_data())
-            sampler.reform(*place)  # the step's samples are dealt anew
+            sampler.reform(*place)  # the step's samples are dealt, and read, anew
             self._parts.end()
             self._rest, self._in_data, self._goes_on = [], False, False
         self._parts.begin_again()

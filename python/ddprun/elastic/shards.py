@@ -161,7 +161,9 @@ class ShardMemory:
         return self._checkpoints is not None and not self._checkpoints.why_off
 
     def turn_off(self):
-        self._checkpoints = None
+        self.wait()
+        self.forget_others(None)
+        self._checkpoints = self._copies = None
 
     def note(self):
         """What the other ranks are to know: the checkpoints and copies that this one has, and the places in the data."""
@@ -182,12 +184,11 @@ class ShardMemory:
         pass
 
     def first(self, tree):
-        """Saves the state before the first step. Returns whether it was saved."""
+        """Saves the state before the first step."""
         if self.is_there():
             self._checkpoints.touch_ahead(self._parts.state())
             self._checkpoints.save(0, tree)
             self._checkpoints.wait()
-        return self.is_there()
 
     def after_step(self, steps, more):
         if not self.is_there():
@@ -237,7 +238,7 @@ class ShardedSession(Session):
     """A Session whose ranks all go back to a checkpoint."""
 
     _PARTS, _MEMORY = ShardedParts, ShardMemory
-    _is_in_step = _is_in_batches = _is_back = False
+    _is_in_batches = _is_back = False
     _batches = 1  # of a step: as many as the last one had
 
     def _watch_passes(self):
@@ -245,11 +246,8 @@ class ShardedSession(Session):
             model.register_forward_pre_hook(self._before_pass, prepend=True)
 
     def _before_pass(self, *_):
-        if self._membership is None or not self._kept:
-            return
-        if not self._is_in_step:
-            raise TypeError("a model of fully_shard() takes `with session.step():` around the body of the loop (docs/ELASTIC.md)")
-        if self._broken:
+        self._check_in_step("a model of fully_shard()")
+        if self._broken and self._kept:
             raise PeerError("the step is broken, and comes again")
 
     def _swallowing(self):
@@ -264,12 +262,8 @@ class ShardedSession(Session):
 
     @contextlib.contextmanager
     def step(self):
-        self._is_in_step = True
-        try:
-            with super().step():
-                yield
-        finally:
-            self._is_in_step = False
+        with super().step():
+            yield
         if self._broken and not self._is_in_batches:
             self._recover()  # so that the loop's condition sees the place in the data
         elif self._broken:
@@ -285,25 +279,23 @@ class ShardedSession(Session):
     # ---- the beginning
 
     def _start(self):
+        missing = sorted({name for model in self._parts.models for name in missing_parts(model)})
         if not self._is_back:
-            rank = self._membership.rank
             self._memory.forget_others(None)
-            tree = {**self._parts.state(), **self._beside_parts()}
-            own = {**self._memory.note(), "is_there": self._memory.first(tree), "missing": self._missing()}
-            notes = self._told("first", own)
-            why = next((f"torch {torch.__version__} lacks {', '.join(note['missing'])}" for note in notes if note["missing"]), "")
-            if not why and not all(note["is_there"] for note in notes):
-                why = "not all ranks have checkpoints in memory, from which all could go on"
-            if why:
-                say(f"{why}: a failure restarts all processes")
-                self._memory.turn_off()
-                self._membership = None
-                return
-            self._memory.begin_copies(notes, rank)
+            if not missing:
+                self._memory.first({**self._parts.state(), **self._beside_parts()})
+        notes = self._told("first", {**self._memory.note(), "is_there": self._memory.is_there(), "missing": missing})
+        why = next((f"torch {torch.__version__} lacks {', '.join(note['missing'])}" for note in notes if note["missing"]), "")
+        if not why and not all(note["is_there"] for note in notes):
+            why = "not all ranks have checkpoints in memory, from which all could go on"
+        if why:
+            say(f"{why}: a failure restarts all processes")
+            self._memory.turn_off()
+            self._membership = None
+            return
+        if not self._is_back:
+            self._memory.begin_copies(notes, self._membership.rank)
         self._membership.watch()
-
-    def _missing(self):
-        return sorted({name for model in self._parts.models for name in missing_parts(model)})
 
     def _told(self, what, own):
         names = [f"ddprun/{what}{rank}" for rank in range(self._membership.size)]

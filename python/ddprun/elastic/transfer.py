@@ -33,6 +33,11 @@ def mapped(tree, change, kind=torch.Tensor):
     return tree
 
 
+def version_of(tensor):
+    """torch's count of changes to a tensor; 0 where it doesn't count."""
+    return 0 if tensor.is_inference() else tensor._version
+
+
 def _bytes_of(tensor):
     return tensor.numel() * tensor.element_size()
 

@@ -1,0 +1,88 @@
+#!/usr/bin/env python3
+"""Ways to use DistributedDataParallel in a loop that trains through failures (docs/ELASTIC.md): each ends with the bits of an
+undisturbed run after kills, or is refused by name.
+"""
+
+import os
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [HERE, os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
+
+from bed import ROOT, torch_is_there  # noqa: E402
+from elastic_test import PATIENCE, ElasticCase, KillsCase  # noqa: E402
+
+WAYS = os.path.join(ROOT, "tests", "support", "elastic_ways.py")
+
+
+class Ways(KillsCase):
+    PROGRAM = WAYS
+
+    def check(self, *forms, kills=2, count=40, **options):
+        return super().check(*forms, kills=kills, count=count, **options)
+
+    def test_views_of_buckets_and_a_communication_hook(self):
+        self.check("views", "hook")
+
+    def test_a_static_graph(self):
+        self.check("static")
+
+    def test_unused_parameters_and_collectives_in_passes(self):
+        """If a collective breaks after the update, the step that is done again reports the loss after the update."""
+        self.check("with", "unused", "synced", losses=False)
+
+    def test_sends_and_receives(self):
+        self.check("with", "neighbours", losses=False)
+
+    def test_uneven_inputs(self):
+        self.check("join", "narrow")
+
+    def test_a_compiled_module(self):
+        self.check("inner")
+
+
+class Refusals(ElasticCase):
+    PROGRAM = WAYS
+
+    def check(self, said, *forms):
+        agent, _, _ = self.start(*forms, steps=3, workers=2)
+        self.assert_status(1, agent, PATIENCE)
+        self.assertIn(said, agent.text())
+
+    def test_a_compiled_distributed_data_parallel(self):
+        self.check("DistributedDataParallel wraps (torch.compile goes inside of it), or fully_shard(), not OptimizedModule",
+                   "outer")
+
+    def test_a_hook_with_a_state(self):
+        self.check("can't give a new worker the state of the communication hook powerSGD_hook", "stateful")
+
+    def test_batch_norm_over_ranks_without_session_step(self):
+        self.check("SyncBatchNorm takes `with session.step():` around the body of the loop", "batchnorm")
+
+    def test_a_second_session(self):
+        self.check("a process has one elastic.Session", "again")
+
+
+class AfterTheLoop(ElasticCase):
+    def test_a_worker_is_lost_after_the_last_step(self):
+        """The others have left the loop. All are restarted, and go on from the newest checkpoint in memory."""
+        digest, _ = self.undisturbed("memory", "evaluate", steps=40)
+        agent, journal, events = self.start("memory", "evaluate", steps=40, options=["--max_restarts", 1],
+                                            env={"ELASTIC_STOPS": "1:40"})
+        self.wait(lambda: len(journal.find("stops")) == 3, "the evaluation", agent)
+        self.kill(events, 1)
+        self.assertEqual(digest, self.end(agent, journal))
+        self.assertEqual({40}, {line["step"] for line in journal.find("ready", generation=2)})
+        self.assertEqual(3, len(journal.find("evaluation", step=40, generation=2)))
+
+
+def main():
+    if not torch_is_there():
+        print("no torch: run scripts/setup")
+        return 0
+    return unittest.main(verbosity=2)
+
+
+if __name__ == "__main__":
+    main()

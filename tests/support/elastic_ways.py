@@ -1,0 +1,97 @@
+"""Ways to use DistributedDataParallel in a loop that trains through failures: elastic_ways.py JOURNAL STEPS [FORM]...
+
+It has the forms of elastic_python.py, and more: views (gradient_as_bucket_view), static (static_graph), unused (a part of the
+model has no gradients in some steps), hook (a communication hook), stateful (PowerSGD's), inner (torch.compile inside of
+DistributedDataParallel), outer (around it), join (its join()), neighbours (sends and receives between ranks, in the loop's
+body), synced (a model with a collective of its own, in its forward and backward pass), batchnorm (SyncBatchNorm, with no
+session.step()), again (a second Session after the first).
+"""
+
+import contextlib
+import os
+import sys
+
+sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from torch import nn  # noqa: E402
+from torch.distributed.algorithms.ddp_comm_hooks import default_hooks, powerSGD_hook  # noqa: E402
+from torch.distributed.nn.functional import all_reduce  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+
+from elastic_python import Training, elastic  # noqa: E402
+
+
+class Unused(nn.Module):
+    """Leaves out a part of itself in each third step, on all ranks."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.part, self.leaves_out = module, nn.Linear(16, 1), False
+
+    def forward(self, inputs):
+        return self.module(inputs) + (0 if self.leaves_out else self.part(inputs))
+
+
+class Synced(nn.Module):
+    """As SyncBatchNorm, which torch has for GPUs alone."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+
+    def forward(self, inputs):
+        values = self.module(inputs)
+        return values - all_reduce(values.mean(0)) / dist.get_world_size()
+
+
+class Ways(Training):
+    def wrapped(self, module):
+        if "unused" in self.forms:
+            module = Unused(module)
+        if "synced" in self.forms:
+            module = Synced(module)
+        if "inner" in self.forms:
+            module = torch.compile(module, backend="aot_eager")
+        model = DistributedDataParallel(module, gradient_as_bucket_view="views" in self.forms,
+                                        static_graph="static" in self.forms, find_unused_parameters="unused" in self.forms)
+        if "hook" in self.forms:
+            model.register_comm_hook(None, default_hooks.bf16_compress_hook)
+        if "stateful" in self.forms:
+            model.register_comm_hook(powerSGD_hook.PowerSGDState(None), powerSGD_hook.powerSGD_hook)
+        if "batchnorm" in self.forms:
+            model.module.append(nn.SyncBatchNorm(1))  # afterwards, because on CPUs DistributedDataParallel takes none
+        return torch.compile(model, backend="aot_eager") if "outer" in self.forms else model
+
+    def body(self, number, indices, inputs):
+        if "unused" in self.forms:
+            self.model.module.leaves_out = self.session.step_number % 3 == 2
+        if "neighbours" in self.forms:
+            self.turn(inputs)
+        super().body(number, indices, inputs)
+
+    def turn(self, inputs):
+        """Adds the right neighbour's values to this rank's."""
+        rank, size = dist.get_rank(), dist.get_world_size()
+        sent, got = inputs.mean(0), torch.empty(inputs.shape[1])
+        left, right = (rank - 1) % size, (rank + 1) % size
+        for work in dist.batch_isend_irecv([dist.P2POp(dist.isend, sent, left), dist.P2POp(dist.irecv, got, right)]):
+            work.wait()
+        inputs += got
+        if rank == 0:
+            dist.send(inputs[0], 1)
+        elif rank == 1:
+            dist.recv(got, 0)
+            inputs += got
+
+    def run(self):
+        with self.model.join() if "join" in self.forms else contextlib.nullcontext():
+            super().run()
+        if "again" in self.forms:
+            elastic.Session(self.models, self.optimizers, sampler=self.sampler)
+
+
+if __name__ == "__main__":
+    torch.set_num_threads(1)
+    Ways(sys.argv[1], int(sys.argv[2]), sys.argv[3:]).run()
