@@ -53,6 +53,7 @@ def reform(ddp, layout):
     finally:
         dist._compute_bucket_assignment_by_size = original
     if ddp.static_graph:
+        ddp._static_graph_delay_allreduce_enqueued = False  # the new reducer learns the graph in its first step
         ddp.reducer._set_static_graph()
         ddp.logger._set_static_graph()
     for hook, state in getattr(ddp, "_comm_hooks", []):

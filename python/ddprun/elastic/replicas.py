@@ -83,13 +83,12 @@ class Replicas:
                 self.send(*next((slot, head) for slot, head in self._own.whole() if (head.step, head.rank) == (step, rank)))
 
     def leave(self):
-        """Sends nothing more before begin(): the receiver may be lost, and nodes may have other numbers."""
+        """Sends nothing more before begin(): the receiver may be lost."""
         with self._lock:
             self._peer = None
             if self._connection is not None:
                 with contextlib.suppress(OSError):
                     self._connection.shutdown(socket.SHUT_RDWR)  # a send that waits ends
-        self._place = self._agent.assignment(0, 0.0)
 
     def keep_only(self, step):
         """Forgets all copies but those of a step. None: all."""
