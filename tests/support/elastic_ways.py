@@ -4,11 +4,12 @@ It has the forms of elastic_python.py, and more: views (gradient_as_bucket_view)
 model has no gradients in some steps), hook (a communication hook), stateful (PowerSGD's), inner (torch.compile inside of
 DistributedDataParallel), outer (around it), join (its join()), neighbours (sends and receives between ranks, in the loop's
 body), synced (a model with a collective of its own, in its forward and backward pass), batchnorm (SyncBatchNorm, with no
-session.step()), again (a second Session after the first).
+session.step()), again (a second Session after the first), late (rank 1 is killed in the evaluation after the last step, once).
 """
 
 import contextlib
 import os
+import signal
 import sys
 
 sys.path.insert(0, os.path.dirname(os.path.abspath(__file__)))
@@ -84,6 +85,12 @@ class Ways(Training):
         elif rank == 1:
             dist.recv(got, 0)
             inputs += got
+
+    def evaluate(self):
+        is_last = self.session.step_number == self.steps
+        if "late" in self.forms and is_last and (os.environ.get("DDPRUN_GENERATION"), dist.get_rank()) == ("1", 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+        super().evaluate()
 
     def run(self):
         with self.model.join() if "join" in self.forms else contextlib.nullcontext():

@@ -177,14 +177,18 @@ class Session:
         rank, size = self._membership.rank, self._membership.size
         names = [f"ddprun/memory{one}" for one in range(size)]
         leader, steps = self._memory.agree(groups.store.gather(names[rank], self._memory.note(), names))
-        if leader is None:
-            return
+        if leader is not None:
+            self._take_saved(leader, steps, self._seeds.table)
+
+    def _take_saved(self, leader, steps, seeds_of_all):
+        """All take the checkpoint of a step that `leader` has."""
+        rank = self._membership.rank
         state = broadcast(dist.group.WORLD, self._memory.load(steps) if rank == leader else None, leader, rank)
-        own, self._seeds = self._seeds, None
+        self._seeds = None
         self._parts.reform(state["layouts"])
         self._take(state, (steps, 0), state["end"])
         self._last = state["end"]
-        self._seeds = Seeds(state["seeds"]).extended(own.table)
+        self._seeds = Seeds(state["seeds"]).extended(seeds_of_all)
         self._begin_again()
 
     def _forget(self):
@@ -379,16 +383,23 @@ class Session:
         self.recoveries.append(Recovery(self._membership.generation, self._steps, time.monotonic() - since, was_healed))
 
     def _note(self):
-        note = {"seed": Seeds.own(), "position": None, "layouts": None, "seeds": [], "end": None}
+        note = {"seed": Seeds.own(), "position": None, "layouts": None, "seeds": [], "end": None, "memory": None}
         if self._seeds is not None:
             note.update(position=(self._steps, self._updates + self._skips), layouts=self._parts.layouts(), seeds=self._seeds.table,
                         end=self._last if self._is_at_end else None)
+        else:
+            note["memory"] = self._memory.note()
         return pickle.dumps(note)
 
     def _meet(self):
         notes = [pickle.loads(note) for note in self._membership.rejoin(self._note())]
         rank = self._membership.rank
         newest = max((note["position"] for note in notes if note["position"] is not None), default=None)
+        if newest is None:  # all that had a state were lost meanwhile
+            leader, steps = self._memory.agree([note["memory"] for note in notes])
+            if leader is not None:
+                self._take_saved(leader, steps, [note["seed"] for note in notes])
+                return True
         leader = next(number for number, note in enumerate(notes) if note["position"] == newest)
         self._parts.reform(notes[leader]["layouts"] or [None] * len(self._parts.models))
         had_it = rank == leader or newest is not None and self._seeds is not None and (self._steps, self._updates + self._skips) == newest
