@@ -77,6 +77,18 @@ class AfterTheLoop(ElasticCase):
         self.assertEqual(3, len({line["rank"] for line in journal.find("evaluation", step=40)}))
 
 
+class Heirs(ElasticCase):
+    PROGRAM = WAYS
+
+    def test_all_with_the_state_are_lost_while_a_new_worker_waits_for_them(self):
+        """All go on from the newest checkpoint in memory."""
+        digest, _ = self.undisturbed("memory", steps=30)
+        agent, journal, _ = self.start("memory", "heirs", steps=30, options=["--max_restarts", 9])
+        self.assertEqual(digest, self.end(agent, journal))
+        begun = {line["step"] for line in journal.find("ready") if line["generation"] > 1}
+        self.assertTrue(begun and begun <= {5, 10}, begun)
+
+
 def main():
     if not torch_is_there():
         print("no torch: run scripts/setup")

@@ -4,10 +4,12 @@ It has the forms of elastic_python.py, and more: views (gradient_as_bucket_view)
 model has no gradients in some steps), hook (a communication hook), stateful (PowerSGD's), inner (torch.compile inside of
 DistributedDataParallel), outer (around it), join (its join()), neighbours (sends and receives between ranks, in the loop's
 body), synced (a model with a collective of its own, in its forward and backward pass), batchnorm (SyncBatchNorm, with no
-session.step()), again (a second Session after the first), late (rank 1 is killed in the evaluation after the last step, once).
+session.step()), again (a second Session after the first), late (rank 1 is killed in the evaluation after the last step, once),
+heirs (rank 1 is killed in step 12; its successor kills the others before it makes its Session).
 """
 
 import contextlib
+import json
 import os
 import signal
 import sys
@@ -49,6 +51,10 @@ class Synced(nn.Module):
 
 class Ways(Training):
     def wrapped(self, module):
+        if "heirs" in self.forms and elastic._membership.is_newcomer and os.environ["DDPRUN_GENERATION"] == "2":
+            with open(sys.argv[1], encoding="utf-8") as lines:
+                for pid in {line["pid"] for line in map(json.loads, lines) if line["rank"] != dist.get_rank()}:
+                    os.kill(pid, signal.SIGKILL)
         if "unused" in self.forms:
             module = Unused(module)
         if "synced" in self.forms:
@@ -70,6 +76,8 @@ class Ways(Training):
             self.model.module.leaves_out = self.session.step_number % 3 == 2
         if "neighbours" in self.forms:
             self.turn(inputs)
+        if "heirs" in self.forms and (os.environ["DDPRUN_GENERATION"], dist.get_rank(), self.session.step_number) == ("1", 1, 12):
+            os.kill(os.getpid(), signal.SIGKILL)
         super().body(number, indices, inputs)
 
     def turn(self, inputs):
