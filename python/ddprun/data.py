@@ -171,6 +171,15 @@ class ElasticSampler:
         return self._dealt
 
     @property
+    def deals(self):
+        """How many times samples were dealt anew: an iteration that began before the last time has ended."""
+        return self._deal
+
+    def number_at(self, consumed):
+        """The number in its epoch of the step that begins at a sample, from 0."""
+        return consumed // self._batch()
+
+    @property
     def rank(self):
         return self._rank
 
@@ -247,10 +256,15 @@ class ElasticSampler:
                 f"epoch={self._epoch} consumed={self._consumed}")
 
     def __len__(self):
+        """Steps of the newest iteration, however many of them are committed; before the first one, those to the end of the epoch."""
+        return self._length or self._left()
+
+    def _left(self):
         """Steps from the last committed one to the end of the epoch."""
         return -(-(self._size - self._consumed) // self._batch())
 
     def __iter__(self):
+        self._length = self._left()
         if self._ended == (self._deal, self._epoch, self._consumed):
             warnings.warn(f"epoch {self._epoch} was dealt to its end from sample {self._consumed} on, and is dealt again: "
                           "nothing was committed; call commit() after each step", stacklevel=2)
@@ -287,6 +301,7 @@ class ElasticSampler:
         self._deal += 1
         self._dealt = (self._epoch, self._consumed)  # up to here samples were dealt
         self._ended = None  # where an iteration began that came to the epoch's end
+        self._length = 0    # steps of the newest iteration; 0 = none has begun
 
 
 def _size_of(data):

@@ -140,12 +140,19 @@ class Steps(unittest.TestCase):
             with self.assertRaisesRegex(ValueError, f"no step of epoch 1 is {number} after the one at sample 0 of 11"):
                 sampler.step(number)
 
-    def test_length_counts_the_steps_that_are_left(self):
+    def test_length_counts_the_steps_of_an_iteration(self):
+        """A loop's `i / len(loader)` and `i + 1 == len(loader)` are as with any other sampler."""
         sampler = ElasticSampler(10, global_batch=4, rank=0, world_size=1)
-        for left in (3, 2, 1, 3):
-            self.assertEqual(left, len(sampler))
-            next(iter(sampler))
+        sampler.load_state_dict({**sampler.state_dict(), "consumed": 4})
+        lengths = [len(sampler)]
+        for _ in sampler:
+            lengths.append(len(sampler))
             sampler.commit()
+            lengths.append(len(sampler))
+        self.assertEqual([2] * 5, lengths)
+        self.assertEqual([3, 3, 3], [len(sampler) for _ in sampler])
+        sampler.load_state_dict({**sampler.state_dict(), "consumed": 8})
+        self.assertEqual(1, len(sampler))
 
     def test_rank_and_world_size_are_the_launchers(self):
         with mock.patch.dict(os.environ, {"RANK": "2", "WORLD_SIZE": "3"}):

@@ -18,6 +18,7 @@ from bed import ROOT, SLOW, TORCH_PYTHON, WHOLE, BedTestCase, free_port, torch_i
 from seeds import drawn_seed  # noqa: E402
 
 TRAINING = os.path.join(ROOT, "tests", "support", "elastic_python.py")
+PARTS = os.path.join(HERE, "elastic_parts.py")
 PATIENCE = 60 * SLOW
 STEPS = 60  # an epoch has 40
 MANY, SETTLED = (1000 if WHOLE else 20), 10  # recoveries; from then on a process has all that it needs
@@ -322,6 +323,26 @@ class Nodes(ElasticCase):
             self.assertFalse(seen[epoch] & samples, f"step {step}")
             seen[epoch] |= samples
         self.assertEqual(480, len(seen[0] | seen[1] | seen[2]))
+
+
+class Loops(KillsCase):
+    def test_epochs_and_batches_have_their_numbers_in_a_new_worker(self):
+        journal = self.check("epochs", count=80)
+        for line in journal.find("step"):
+            self.assertEqual((line["step"] - 1) % 40, line["number"], line)
+
+    def test_a_new_workers_own_count_of_epochs_is_named(self):
+        agent, journal, events = self.start("range", steps=80)
+        self.wait_for_step(journal, events, agent, 45)
+        self.kill(events, 1)
+        said = "rank 1: training is in epoch 1, and the loop's epoch is 0: the loop trains 1 epochs more than it should"
+        self.wait(lambda: said in agent.text(), "the line about epochs", agent)
+
+    def test_parts(self):
+        parts = self.bed.start_process("parts", [self.bed.environment["PYTHON_EXEC"], PARTS], output=self.bed.path("parts.out"),
+                                       env=self.bed.environment)
+        self.assert_status(0, parts, PATIENCE)
+        self.assertIn("\nOK", parts.text())
 
 
 class ElsewhereCase(ElasticCase):

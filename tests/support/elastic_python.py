@@ -4,8 +4,8 @@ Each rank appends a line of JSON for each step that it has done, and at the end 
 Forms: accumulate, scaler, gan, closure, workers (of the DataLoader), with (session.step()), lonely (no init_process_group of
 ddprun's), narrow (a global batch that divides unevenly), evaluate (a collective of the program's own after each epoch),
 halves (with `with`: one in a group of some ranks), memory (a checkpoint in the agent's memory every 5 steps), forgets (none),
-bf16 (autocast), large (300 MB of state), sgd (with momentum, in place of AdamW), counts (a line with the process' threads,
-descriptors and memory after each recovery).
+bf16 (autocast), epochs (session.epochs()), range (in its place), large (300 MB of state), sgd (with momentum, in place of
+AdamW), counts (a line with the process' threads, descriptors and memory after each recovery).
 """
 
 import atexit
@@ -160,7 +160,8 @@ class Training:
             self.counted = len(self.session.recoveries)
             self.write("resources", recoveries=self.counted, **resources())
         if self.session.step_number > before:
-            self.write("step", step=self.session.step_number, loss=loss.item().hex(), samples=indices.tolist())
+            self.write("step", step=self.session.step_number, loss=loss.item().hex(), samples=indices.tolist(),
+                       number=self.session.batch_number)
 
     def closure(self, inputs):
         def closure():
@@ -170,8 +171,18 @@ class Training:
             return loss
         self.optimizers[0].step(closure)
 
+    def epochs(self):
+        if "range" in self.forms:
+            yield from range(self.steps // PER_EPOCH)
+        elif "epochs" in self.forms:
+            yield from self.session.epochs(self.steps // PER_EPOCH)
+        else:
+            while self.session.step_number < self.steps:
+                yield None
+
     def run(self):
-        while self.session.step_number < self.steps:
+        for epoch in self.epochs():
+            assert epoch == self.sampler.epoch or "epochs" not in self.forms
             for number, (indices, inputs) in enumerate(self.session.batches(self.loader)):
                 with self.session.step() if "with" in self.forms else contextlib.nullcontext():
                     self.body(number, indices, inputs)

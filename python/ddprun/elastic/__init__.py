@@ -94,6 +94,8 @@ class Session(_Session):
                 raise RuntimeError("an elastic.Session of fully_shard()'s models keeps checkpoints in memory by itself: make no "
                                    "MemoryCheckpoint beside it")
             memory_every = 0
+        if _membership is None and not _said_why_not and _Membership.of_environment() is not None:
+            _say("a Session finds no group of elastic.init_process_group(), which takes the place of torch's: a failure restarts all processes")
         super().__init__(model, optimizer, scheduler, scaler, sampler=sampler, extra=extra, memory_every=memory_every,
                          membership=_membership)
 

@@ -19,15 +19,19 @@ skipped, and the buffers are restored to what they were after these.
 
 import contextlib
 import pickle
+import sys
 import time
 from collections import namedtuple
 
 import torch
 import torch.distributed as dist
+from torch.nn.parallel import DistributedDataParallel
 
 from ddprun import progress
 from ddprun.elastic import accelerated, seeds
+from ddprun.elastic.checkpoints import say as say_of_rank
 from ddprun.elastic.groups import groups
+from ddprun.elastic.membership import say
 from ddprun.elastic.parts import Parts, checked_sampler
 from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session_memory import SessionMemory
@@ -36,6 +40,31 @@ from ddprun.elastic.transfer import broadcast, mapped, version_of
 Recovery = namedtuple("Recovery", "generation step seconds healed")
 Recovery.__doc__ = """One recovery: the generation and step with which this rank went on, from the first error or the agent's word on;
 whether it was given a peer's state."""
+
+
+def _variables_of_caller():
+    """The local variables of the function that asked for a batch."""
+    frame = sys._getframe(1)
+    while frame.f_back is not None and frame.f_globals.get("__name__", "").startswith("ddprun."):
+        frame = frame.f_back
+    return dict(frame.f_locals)
+
+
+def _check_together(parts):
+    """TypeError: models, optimizers and schedulers that don't belong together, or one that is forgotten."""
+    parameters = {id(parameter) for model in parts.models for parameter in model.parameters()}
+    for optimizer in parts.optimizers:
+        if not any(id(parameter) in parameters for group in optimizer.param_groups for parameter in group["params"]):
+            raise TypeError(f"elastic.Session is given an optimizer ({type(optimizer).__name__}) of none of its models' parameters: give it "
+                            "the models that the optimizer trains")
+        if getattr(optimizer.step, "_wrapped_by_lr_sched", False) and not parts.schedulers and not parts.extra:
+            raise TypeError("the optimizer has a scheduler of learning rates, which a new worker wouldn't have: "
+                            "Session(model, optimizer, scheduler, …)")
+    for scheduler in parts.schedulers:
+        of = getattr(getattr(scheduler, "scheduler", scheduler), "optimizer", None)
+        of = getattr(of, "optimizer", of)  # in a wrapper, such as Accelerate's
+        if isinstance(of, torch.optim.Optimizer) and not any(of is one for one in parts.optimizers):
+            raise TypeError(f"elastic.Session is given a scheduler ({type(scheduler).__name__}) of an optimizer that it isn't given")
 
 
 class Session:
@@ -69,6 +98,8 @@ class Session:
         self._after_updates = []  # buffers after each update of the step under way
         self._last = None      # (the sampler's state as the last step began, its number of batches)
         self._goes_on = True   # the loader's iteration, after a recovery
+        self._source = None    # (loader, its iteration) that a break has left
+        self._first = 0        # the number in its epoch of the step's first batch
         self._is_at_end = False  # of the epoch, and not all ranks are known to be there
         self._has_met = False  # all ranks have, since the last step was begun
         self._done = 0         # batches of a step that was done by others, to be passed over
@@ -76,6 +107,9 @@ class Session:
         self._since = 0.0
         self.recoveries = []
         self._memory = self._MEMORY(membership, self._parts, memory_every)
+        self._is_checked = False    # the loop's own count of epochs
+        self._has_left_rest = False  # a line has said so
+        _check_together(self._parts)
         self._watch_updates()
         if membership is None:
             return
@@ -99,13 +133,25 @@ class Session:
         """How many steps are done. In a loop's body, where `enumerate` would count a batch that came again twice."""
         return self._steps + (self._updates > 0)
 
+    @property
+    def batch_number(self):
+        """The number of the loop's batch in its epoch, from 0; the same on all ranks. `enumerate` begins at 0 in a new worker."""
+        return self._first + max(len(self._kept) - 1, 0)
+
+    def epochs(self, number):
+        """The epochs that are still to be trained, of `number`: range(number), but a new worker begins in its peers' epoch."""
+        while self._parts.sampler.epoch < number:
+            yield self._parts.sampler.epoch
+
     def batches(self, loader):
         """The loader's batches, to the end of the epoch; those of a broken step come again. The loader has the session's sampler as
-        its batch_sampler."""
+        its batch_sampler. After a break the next call goes on with the next batch."""
+        self._check_loader(loader)
+        self._check_epoch(_variables_of_caller())
         accelerated.adapt(loader, self._parts.sampler, self._seed_place)
         ends = accelerated.Ends(loader)
         with self._swallowing():
-            source = iter(loader)
+            source = self._iteration(loader)
             while True:
                 if self._must_recover():
                     self._recover()
@@ -120,6 +166,7 @@ class Session:
                     ends.read()
                 if batch is None:
                     if self._all_at_the_end():
+                        self._leave_rest()
                         return
                     continue
                 if not self._kept:
@@ -128,9 +175,51 @@ class Session:
                 mapped(batch[0], lambda tensor: self._seen.append((tensor, version_of(tensor))))
                 self._seed(seeds.TRAINING, len(self._kept) - 1)
                 progress.mark(progress.Phase.TRAIN, self._steps + 1)
-                yield batch[0]
-                if self._updates and not self._broken:
-                    self._end()
+                try:
+                    yield batch[0]
+                except GeneratorExit:  # a break
+                    if self._parts.sampler.consumed or self._kept and not self._in_data:
+                        self._source = (loader, source, self._parts.sampler.deals)
+                    raise
+                finally:
+                    if self._updates and not self._broken:
+                        self._end()
+
+    def _check_loader(self, loader):
+        sampler = self._parts.sampler
+        if not isinstance(loader, torch.utils.data.DataLoader) or hasattr(loader, "gradient_state") or loader.batch_sampler is sampler:
+            return
+        raise TypeError("elastic.Session.batches() takes a loader of the Session's sampler: DataLoader(data, batch_sampler=sampler), "
+                        "without batch_size, shuffle and sampler")
+
+    def _check_epoch(self, variables):
+        """Says that a loop would train epochs again, because a new worker's count of them begins at 0."""
+        is_new = self._membership is not None and self._membership.generation > 1
+        if self._is_checked or not is_new:
+            return
+        self._is_checked, epoch = True, self._parts.sampler.epoch
+        for name, value in variables.items():
+            if name.lower().startswith("epoch") and type(value) is int and value < epoch and not name.isupper() and "s" not in name.lower():
+                say_of_rank(f"training is in epoch {epoch}, and the loop's {name} is {value}: the loop trains {epoch - value} epochs more "
+                            f"than it should; write `for {name} in session.epochs(N)` (docs/ELASTIC.md)")
+
+    def _iteration(self, loader):
+        """The loader's iteration that a break has left, or a new one."""
+        left, self._source = self._source, None
+        goes_on = left is not None and left[0] is loader and left[2] == self._parts.sampler.deals
+        return left[1] if goes_on else iter(loader)
+
+    def _leave_rest(self):
+        """An epoch is over within a step, as with an accumulation that doesn't divide its batches."""
+        if not self._kept or self._updates:
+            return
+        if not self._has_left_rest:
+            self._has_left_rest = True
+            say(f"the epoch's last {len(self._kept)} batches came after the last optimizer.step(): their gradients stay for the next step, "
+                "and are lost with a worker that is lost before it")
+        self._commit(len(self._kept))
+        self._parts.end()
+        self._forget()
 
     @contextlib.contextmanager
     def step(self):
@@ -159,6 +248,7 @@ class Session:
         self._has_met = False
         if self._membership is not None:
             self._parts.begin()
+        self._first = self._parts.sampler.number_at(self._parts.place_in_data()["consumed"])
 
     def _end(self):
         self._steps += 1
@@ -284,6 +374,7 @@ class Session:
 
     def _watch_passes(self):
         """Guards DDP's forward pass, which has collectives, too. In a broken step the bare module runs instead."""
+        self._watch_other_models()
         for model in self._parts.models:
             model.forward = self._guarded_forward(model, model.forward)
 
@@ -299,6 +390,17 @@ class Session:
                     return result
             return model.module(*arguments, **named)
         return guarded
+
+    def _watch_other_models(self):
+        """A model that the loop trains without the Session's knowledge would be another one in a new worker."""
+        own, forward = self._parts.models, DistributedDataParallel.forward
+
+        def guarded(model, *arguments, **named):
+            if self._kept and model.training and torch.is_grad_enabled() and not any(model is one for one in own):
+                raise TypeError(f"elastic.Session isn't given the {type(model.module).__name__} in DistributedDataParallel that this loop "
+                                "trains, too: Session([one, other], [its optimizer, the other's], …)")
+            return forward(model, *arguments, **named)
+        DistributedDataParallel.forward = guarded
 
     def _check_in_step(self, what):
         if self._membership is not None and self._kept and not self._is_in_step:

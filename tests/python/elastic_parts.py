@@ -1,0 +1,141 @@
+#!/usr/bin/env python3
+"""A Session's loop without failures (docs/ELASTIC.md): ways to write it, and mistakes. elastic_test.py runs this file."""
+
+import collections
+import contextlib
+import io
+import os
+import sys
+import unittest
+
+HERE = os.path.dirname(os.path.abspath(__file__))
+sys.path[:0] = [os.path.join(HERE, "..", "..", "python")]
+
+import torch  # noqa: E402
+import torch.distributed as dist  # noqa: E402
+from ddprun import elastic  # noqa: E402
+from torch.nn.parallel import DistributedDataParallel  # noqa: E402
+from torch.utils.data import DataLoader  # noqa: E402
+
+SAMPLES, BATCH = 44, 2  # 22 batches an epoch
+
+
+class Data(torch.utils.data.Dataset):
+    def __len__(self):
+        return SAMPLES
+
+    def __getitem__(self, index):
+        return index, torch.full((3,), float(index))
+
+
+class Case(unittest.TestCase):
+    def setUp(self):
+        dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        self.addCleanup(dist.destroy_process_group)
+        self.model = DistributedDataParallel(torch.nn.Linear(3, 1))
+        self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6)
+        self.sampler = elastic.ElasticSampler(Data(), global_batch=BATCH, rank=0, world_size=1)
+        self.loader = DataLoader(Data(), batch_sampler=self.sampler)
+        self.seen = collections.Counter()
+
+    def session(self, *arguments, **named):
+        return elastic.Session(*(arguments or (self.model, self.optimizer)), sampler=self.sampler, **named)
+
+    def backward(self, batch):
+        self.seen.update(batch[0].tolist())
+        self.model(batch[1]).sum().backward()
+
+    def update(self, batch):
+        self.backward(batch)
+        self.optimizer.step()
+        self.optimizer.zero_grad()
+
+
+class Loops(Case):
+    def test_a_break_goes_on_with_the_next_batch(self):
+        session, passes = self.session(), 0
+        while self.sampler.epoch < 2:
+            passes += 1
+            for number, batch in enumerate(session.batches(self.loader)):
+                self.update(batch)
+                if number == 4:
+                    break
+        self.assertEqual((44, 10), (session.step_number, passes))
+        self.assertEqual({index: 2 for index in range(SAMPLES)}, self.seen)
+
+    def test_a_break_within_a_step(self):
+        session, after = self.session(), []
+        for number in session.epochs(1):
+            self.assertEqual(0, number)
+            for batch in session.batches(self.loader):
+                self.backward(batch)
+                if session.batch_number % 2:
+                    self.optimizer.step()
+                    after.append(session.batch_number)
+                else:
+                    break
+        self.assertEqual((11, list(range(1, 22, 2))), (session.step_number, after))
+        self.assertEqual({index: 1 for index in range(SAMPLES)}, self.seen)
+
+    def accumulated(self, steps_at):
+        said = io.StringIO()
+        with contextlib.redirect_stderr(said):
+            session = self.session()
+            for _ in session.epochs(2):
+                for number, batch in enumerate(session.batches(self.loader)):
+                    self.backward(batch)
+                    if steps_at(number):
+                        self.optimizer.step()
+                        self.optimizer.zero_grad()
+        self.assertEqual({index: 2 for index in range(SAMPLES)}, self.seen)
+        return session.step_number, said.getvalue()
+
+    def test_an_accumulation_that_does_not_divide_the_epoch(self):
+        steps, said = self.accumulated(lambda number: (number + 1) % 4 == 0)
+        self.assertEqual(10, steps)
+        self.assertEqual(1, said.count("the epoch's last 2 batches came after the last optimizer.step()"), said)
+
+    def test_an_accumulation_that_ends_with_the_epoch(self):
+        def steps_at(number):
+            return (number + 1) % 4 == 0 or number + 1 == len(self.loader)
+        self.assertEqual((12, ""), self.accumulated(steps_at))
+
+
+class Mistakes(Case):
+    def test_loaders_of_other_samplers(self):
+        session = self.session()
+        for loader in (DataLoader(Data(), batch_size=2, shuffle=True), DataLoader(Data(), batch_size=2, sampler=self.sampler)):
+            with self.assertRaisesRegex(TypeError, "takes a loader of the Session's sampler: DataLoader.data, batch_sampler=sampler"):
+                next(session.batches(loader))
+
+    def test_a_forgotten_scheduler(self):
+        scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 1.0)
+        with self.assertRaisesRegex(TypeError, "the optimizer has a scheduler of learning rates"):
+            self.session()
+        self.session(self.model, self.optimizer, scheduler)
+        self.session(extra={"rates": scheduler})
+
+    def test_what_does_not_belong_together(self):
+        other = torch.optim.SGD(torch.nn.Linear(3, 1).parameters(), lr=1.0)
+        with self.assertRaisesRegex(TypeError, "an optimizer .SGD. of none of its models' parameters"):
+            self.session(self.model, other)
+        with self.assertRaisesRegex(TypeError, "a scheduler .StepLR. of an optimizer that it isn't given"):
+            self.session(self.model, self.optimizer, torch.optim.lr_scheduler.StepLR(other, 1))
+
+    def test_a_forgotten_model(self):
+        forward = DistributedDataParallel.forward
+        self.addCleanup(setattr, DistributedDataParallel, "forward", forward)
+        other, session = DistributedDataParallel(torch.nn.Linear(3, 2)), self.session()
+        session._watch_other_models()  # as where a loss is survived
+        for batch in session.batches(self.loader):
+            with torch.no_grad():
+                other(batch[1])
+            with self.assertRaisesRegex(TypeError, "isn't given the Linear in DistributedDataParallel that this loop trains"):
+                other(batch[1])
+            self.update(batch)
+            break
+        other(batch[1])
+
+
+if __name__ == "__main__":
+    unittest.main(verbosity=2)
