@@ -105,7 +105,7 @@ class Mistakes(Case):
     def test_loaders_of_other_samplers(self):
         session = self.session()
         for loader in (DataLoader(Data(), batch_size=2, shuffle=True), DataLoader(Data(), batch_size=2, sampler=self.sampler)):
-            with self.assertRaisesRegex(TypeError, "takes a loader of the Session's sampler: DataLoader.data, batch_sampler=sampler"):
+            with self.assertRaisesRegex(TypeError, "takes a loader of the Session's sampler"):
                 next(session.batches(loader))
 
     def test_a_forgotten_scheduler(self):
