@@ -26,6 +26,7 @@ from ddprun import progress
 from ddprun.elastic import reducer, seeds, unkept
 from ddprun.elastic.groups import groups
 from ddprun.elastic.lightning_state import State, counters, mixed, set_counters, trackers
+from ddprun.elastic.membership import say_recovery
 from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session import Recovery
 from ddprun.elastic.store import JobOver
@@ -383,6 +384,7 @@ class Training:
         torch.set_rng_state(generator)
         self._broken = False
         self.recoveries.append(Recovery(self._membership.generation, self.updates, time.monotonic() - since, was_healed))
+        say_recovery(self.recoveries[-1])
         return was_healed
 
     def _note(self):

@@ -159,6 +159,12 @@ class Membership:
             over.watched.set()
 
 
+def say_recovery(recovery):
+    """Says, once for the job, that training goes on."""
+    given = ", with a peer's state" if recovery.healed else ""
+    say(f"training goes on after step {recovery.step}, {recovery.seconds:.1f} s after a worker was lost{given}")
+
+
 def say(text):
     """Prints a line for people, once for the job."""
     if os.environ.get("RANK", "0") == "0":

@@ -31,7 +31,7 @@ from ddprun import progress
 from ddprun.elastic import accelerated, seeds
 from ddprun.elastic.checkpoints import say as say_of_rank
 from ddprun.elastic.groups import groups
-from ddprun.elastic.membership import say
+from ddprun.elastic.membership import say, say_recovery
 from ddprun.elastic.parts import Parts, checked_sampler
 from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session_memory import SessionMemory
@@ -483,6 +483,7 @@ class Session:
         self._broken = self._attempted = self._is_at_end = False
         self._since, self._has_met = 0.0, True
         self.recoveries.append(Recovery(self._membership.generation, self._steps, time.monotonic() - since, was_healed))
+        say_recovery(self.recoveries[-1])
 
     def _note(self):
         note = {"seed": Seeds.own(), "position": None, "layouts": None, "seeds": [], "end": None, "memory": None}

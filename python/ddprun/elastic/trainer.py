@@ -35,6 +35,7 @@ import torch.distributed as dist
 from ddprun import progress
 from ddprun.elastic import seeds
 from ddprun.elastic.groups import groups
+from ddprun.elastic.membership import say_recovery
 from ddprun.elastic.parts import Parts
 from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session import Recovery, Session
@@ -396,6 +397,7 @@ class Attached:
                 self._judge(error)
         self._since = 0.0
         self.recoveries.append(Recovery(self._membership.generation, self._position[0], time.monotonic() - since, was_healed))
+        say_recovery(self.recoveries[-1])
 
     def _note(self):
         note = {"seed": Seeds.own(), "position": None, "layouts": None, "seeds": []}
