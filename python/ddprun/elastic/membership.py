@@ -162,7 +162,7 @@ class Membership:
 def say_recovery(recovery):
     """Says, once for the job, that training goes on."""
     given = ", with a peer's state" if recovery.healed else ""
-    say(f"training goes on after step {recovery.step}, {recovery.seconds:.1f} s after a worker was lost{given}")
+    say(f"training goes on after step {recovery.step}, {recovery.seconds:.1f} s after the interruption{given}")
 
 
 def say(text):
