@@ -14,7 +14,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
-from bed import ROOT, free_port, torch_is_there  # noqa: E402
+from bed import ROOT, WHOLE_ONLY, free_port, torch_is_there  # noqa: E402
 from elastic_test import AHEAD, PATIENCE, STEPS, ElasticCase  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
@@ -85,17 +85,21 @@ class Kills(ShardsCase):
                                    (5, 0, 50, "after")])
         self.check_back(journal)
 
+    @WHOLE_ONLY
     def test_a_checkpoint_in_each_step(self):
         """At most the step under way and the one before it are done again, because a rank is lost within its save."""
         journal = self.check(ends=[(1, 1, 8, "forward"), (2, 0, 26, "backward"), (3, 2, 44, "after")], every=1)
         self.check_back(journal, every=1)
 
+    @WHOLE_ONLY
     def test_clipping_and_several_batches_a_step(self):
         self.check("clip", "accumulate", "average", ends=[(1, 1, 7, "backward"), (2, 0, 12, "forward")], steps=30)
 
+    @WHOLE_ONLY
     def test_processes_of_the_data_loader(self):
         self.check("workers", "compiled", ends=[(1, 2, 12, "forward"), (2, 1, 43, "backward")])
 
+    @WHOLE_ONLY
     def test_copies_of_shards_in_mixed_precision(self):
         self.check("halves", "bf16", ends=[(1, 2, 12, "forward"), (2, 1, 43, "backward")], workers=4)
 
@@ -105,6 +109,7 @@ class Kills(ShardsCase):
         found = {(line["step"], line["rank"], line["value"]) for line in journal.find("evaluation")}
         self.assertEqual(6, len(found), found)
 
+    @WHOLE_ONLY
     def test_at_random_moments(self):
         rng = random.Random(drawn_seed())
         digests, steps = self.undisturbed()
@@ -116,6 +121,7 @@ class Kills(ShardsCase):
         self.check_steps(journal, steps)
         self.assertEqual(3 + 5, len(events.find("worker_started")))
 
+    @WHOLE_ONLY
     def test_torchs_own_group_has_the_same_bits(self):
         self.assertEqual(self.undisturbed("still")[0], self.undisturbed("still", "lonely")[0])
 

@@ -15,14 +15,13 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "support")]
 
-from bed import FRAMEWORKS, LAUNCHERS, ROOT, SLOW, WHOLE  # noqa: E402
+from bed import FRAMEWORKS, LAUNCHERS, ROOT, SLOW, WHOLE_ONLY  # noqa: E402
 from elastic_test import AHEAD, ElasticCase  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
 SCRIPT = os.path.join(ROOT, "tests", "support", "elastic_lightning.py")
 PATIENCE = 120 * SLOW
 SIZE = 180  # samples of an epoch
-WHOLE_ONLY = unittest.skipUnless(WHOLE, "scripts/test --all has these")
 
 
 def has_package(python, name):

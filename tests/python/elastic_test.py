@@ -14,7 +14,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
-from bed import ROOT, SLOW, TORCH_PYTHON, WHOLE, BedTestCase, free_port, torch_is_there  # noqa: E402
+from bed import ROOT, SLOW, TORCH_PYTHON, WHOLE, WHOLE_ONLY, BedTestCase, free_port, torch_is_there  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
 TRAINING = os.path.join(ROOT, "tests", "support", "elastic_python.py")
@@ -109,13 +109,16 @@ class Kills(KillsCase):
         twice = [place for place, lines in self.steps_of(journal).items() if len(lines) > 1]
         self.assertEqual([], twice, "steps that a rank has done twice")
 
+    @WHOLE_ONLY
     def test_several_batches_a_step_in_uneven_shares(self):
         self.check("accumulate", "narrow")
 
+    @WHOLE_ONLY
     def test_a_scaler_and_clipping(self):
         """The scaler's first steps overflow."""
         self.check("scaler")
 
+    @WHOLE_ONLY
     def test_two_models_and_optimizers(self):
         """If the first model was updated already, the step that is done again reports that model's loss after the update."""
         self.check("gan", losses=False)
@@ -185,6 +188,7 @@ class Recoveries(ElasticCase):
     def test_all_at_once_go_on_from_memory(self):
         self.check_all_at_once(kills=5)
 
+    @WHOLE_ONLY
     def test_all_at_once_with_a_scaler(self):
         self.check_all_at_once("scaler", kills=2)
 

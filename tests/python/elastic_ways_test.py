@@ -10,7 +10,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
-from bed import ROOT, torch_is_there  # noqa: E402
+from bed import ROOT, WHOLE_ONLY, torch_is_there  # noqa: E402
 from elastic_test import PATIENCE, ElasticCase, KillsCase  # noqa: E402
 
 WAYS = os.path.join(ROOT, "tests", "support", "elastic_ways.py")
@@ -22,19 +22,23 @@ class Ways(KillsCase):
     def check(self, *forms, kills=2, count=40, **options):
         return super().check(*forms, kills=kills, count=count, **options)
 
+    @WHOLE_ONLY
     def test_views_of_buckets_and_a_communication_hook(self):
         self.check("views", "hook")
 
     def test_a_static_graph(self):
         self.check("static")
 
+    @WHOLE_ONLY
     def test_unused_parameters_and_collectives_in_passes(self):
         """If a collective breaks after the update, the step that is done again reports the loss after the update."""
         self.check("with", "unused", "synced", losses=False)
 
+    @WHOLE_ONLY
     def test_sends_and_receives(self):
         self.check("with", "neighbours", losses=False)
 
+    @WHOLE_ONLY
     def test_uneven_inputs(self):
         self.check("join", "narrow")
 
@@ -69,8 +73,8 @@ class AfterTheLoop(ElasticCase):
 
     def test_a_worker_is_lost_after_the_last_step(self):
         """The others' evaluation ends with an error. All are restarted, and go on from the newest checkpoint in memory."""
-        digest, _ = self.undisturbed("memory", "evaluate", steps=40)
-        agent, journal, _ = self.start("memory", "evaluate", "late", steps=40, options=["--max_restarts", 9])
+        digest, _ = self.undisturbed("memory", "evaluate", "epochs", steps=40)
+        agent, journal, _ = self.start("memory", "evaluate", "epochs", "late", steps=40, options=["--max_restarts", 9])
         self.assertEqual(digest, self.end(agent, journal))
         begun = {line["step"] for line in journal.find("ready") if line["generation"] > 1}
         self.assertTrue(begun <= {35, 40}, begun)

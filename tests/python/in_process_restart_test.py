@@ -10,7 +10,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
-from bed import FRAMEWORKS, LAUNCHERS, ROOT  # noqa: E402
+from bed import FRAMEWORKS, LAUNCHERS, ROOT, WHOLE_ONLY  # noqa: E402
 from elastic_lightning_test import LightningCase, has_package  # noqa: E402
 from elastic_test import AHEAD, PATIENCE, TRAINING, ElasticCase  # noqa: E402
 
@@ -79,6 +79,7 @@ class OtherScripts(Case):
         self.assertEqual(3, agent.text().count("trained gloo"), agent.text())
         self.assertIn(f"{OPTION}: found Accelerator.prepare(), but a new worker can't be given what a loop", agent.text())
 
+    @WHOLE_ONLY
     def test_a_script_without_a_model(self):
         agent, _, _ = self.start_script("sum", self.bed.write("sum.py", ONE_SUM))
         self.assert_status(0, agent, PATIENCE)
@@ -115,6 +116,7 @@ class Trainer(Case):
         self.assertEqual(6, len(events.find("worker_started")))
         self.assertEqual(6, len(events.find("worker_kept")))
 
+    @WHOLE_ONLY
     def test_twin_without_the_option_all_are_restarted(self):
         agent, journal, events = self.start_script("twin", self.script, "plain", "max_steps=6", "kill=1:forward:3",
                                                    options=("--max_restarts", 1))
@@ -129,6 +131,7 @@ class Trainer(Case):
         self.assertEqual({6}, {end["step"] for end in self.ends(agent, journal).values()})
         self.assertEqual([], events.find("worker_kept"))
 
+    @WHOLE_ONLY
     def test_an_iterable_data_set_is_refused(self):
         agent, journal, events = self.start_script("stream", self.script, "plain", "stream", "max_steps=6", "kill=1:forward:3",
                                                    options=(OPTION, "--max_restarts", 1))
@@ -153,12 +156,14 @@ class Lightning(LightningCase):
         self.assertEqual(7, len(job[2].find("worker_started")))
         self.assertEqual(8, len(job[2].find("worker_kept")))
 
+    @WHOLE_ONLY
     def test_nothing_is_different_without_a_kill(self):
         """The order of samples, the numbers, what is logged."""
         ours = self.facts(self.begin_plain("calm", "again"))
         theirs = self.facts(self.begin_plain("calm", "again", name="theirs", options=()))
         self.assertEqual(theirs, ours)
 
+    @WHOLE_ONLY
     def test_twin_without_the_option_all_are_restarted(self):
         job = self.begin_plain("calm", kills="1:1:pass:7", options=("--max_restarts", 1))
         self.facts(job)
@@ -172,6 +177,7 @@ class Lightning(LightningCase):
         self.assertIn("a new worker can't be given outputs of the LightningModule", job[0].text())
         self.assertEqual([], job[2].find("worker_kept"))
 
+    @WHOLE_ONLY
     def test_a_loss_after_the_fit(self):
         """All are restarted, once, as without the option."""
         ours, theirs = (self.begin_plain("calm", "again", name=name, kills="1:2:pass:50", options=(*options, "--max_restarts", 1))

@@ -11,7 +11,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "support")]
 
-from bed import ROOT, free_port, torch_is_there  # noqa: E402
+from bed import ROOT, WHOLE_ONLY, free_port, torch_is_there  # noqa: E402
 from memory_test import AHEAD, EVERY, PATIENCE, TRAINING, MemoryCase  # noqa: E402
 
 SESSION = os.path.join(ROOT, "tests", "support", "elastic_python.py")
@@ -76,6 +76,7 @@ class LostNode(NodesCase):
         """A rank is lost within its save of step 20, so 15 is the newest that all have."""
         self.check("fsdp", stops=[(1, 20, 3)], when=self.stopped, start=15)
 
+    @WHOLE_ONLY
     def test_every_step(self):
         self.check("fsdp", every=1, stops=[(1, 20, 3)], when=self.stopped, start=19)
 
@@ -83,6 +84,7 @@ class LostNode(NodesCase):
         """With DistributedDataParallel a copy has what ranks don't share; the rest is in all other checkpoints."""
         self.check(stops=[(1, 20, 3)], when=self.stopped, start=15)
 
+    @WHOLE_ONLY
     def test_torn_copies(self):
         """A rank is lost while it sends its copy of step 20. The others wait for it before they begin step 25."""
         def when():
@@ -100,10 +102,12 @@ class LostNode(NodesCase):
         """The script begins anew."""
         self.check("fsdp", "alone", when=lambda: self.all_beyond(20), start=0)
 
+    @WHOLE_ONLY
     def test_parameters_that_differ(self):
         """Copies are whole then."""
         self.check("scaled", when=lambda: self.all_beyond(22), start=20)
 
+    @WHOLE_ONLY
     def test_a_full_budget(self):
         """A node's own checkpoints have 1.6 MiB, and copies as many."""
         self.check("fsdp", when=lambda: self.all_beyond(20), start=0, options=["--memory_checkpoints", "2MiB"])

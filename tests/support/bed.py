@@ -41,6 +41,7 @@ FRAMEWORKS = os.path.join(CACHE, "py-frameworks", "bin", "python3")
 PATIENCE = 20 * SLOW
 # scripts/test --all: also tests that repeat a check with other options.
 WHOLE = os.environ.get("DDPRUN_TEST_WHOLE") == "1"
+WHOLE_ONLY = unittest.skipUnless(WHOLE, "scripts/test --all has these")
 
 
 def torch_is_there():
