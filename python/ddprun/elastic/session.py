@@ -37,6 +37,7 @@ from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session_memory import SessionMemory
 from ddprun.elastic.transfer import broadcast, mapped, version_of
 
+_EPOCH_NAMES = ("epoch", "ep", "epoch_idx", "epoch_index", "epoch_num", "epoch_number")  # of loops' variables
 Recovery = namedtuple("Recovery", "generation step seconds healed")
 Recovery.__doc__ = """One recovery: the generation and step with which this rank went on, from the first error or the agent's word on;
 whether it was given a peer's state."""
@@ -199,7 +200,7 @@ class Session:
             return
         self._is_checked, epoch = True, self._parts.sampler.epoch
         for name, value in variables.items():
-            if name.lower().startswith("epoch") and type(value) is int and value < epoch and not name.isupper() and "s" not in name.lower():
+            if name in _EPOCH_NAMES and type(value) is int and value < epoch:
                 say_of_rank(f"training is in epoch {epoch}, and the loop's {name} is {value}: the loop trains {epoch - value} epochs more "
                             f"than it should; write `for {name} in session.epochs(N)` (docs/ELASTIC.md)")
 
