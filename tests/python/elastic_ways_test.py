@@ -68,6 +68,23 @@ class Refusals(ElasticCase):
         self.check("a process has one elastic.Session", "again")
 
 
+class Evaluations(ElasticCase):
+    PROGRAM = WAYS
+
+    def test_a_worker_is_lost_between_two_epochs(self):
+        """The others leave the evaluation out, and go on in their processes."""
+        digest, _ = self.undisturbed("epochs", "evaluate", "guarded", steps=80)
+        agent, journal, events = self.start("epochs", "evaluate", "guarded", "between", steps=80)
+        self.assertEqual(digest, self.end(agent, journal))
+        self.assertEqual((4, 2), (len(events.find("worker_started")), len(events.find("worker_kept"))))
+
+    def test_twin_without_session_step_all_are_restarted(self):
+        digest, _ = self.undisturbed("epochs", "evaluate", "memory", steps=80)
+        agent, journal, events = self.start("epochs", "evaluate", "memory", "between", steps=80, options=["--max_restarts", 9])
+        self.assertEqual(digest, self.end(agent, journal))
+        self.assertLess(4, len(events.find("worker_started")))
+
+
 class AfterTheLoop(ElasticCase):
     PROGRAM = WAYS
 

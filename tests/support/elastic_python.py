@@ -3,9 +3,9 @@
 Each rank appends a line of JSON for each step that it has done, and at the end one with a digest of all that a Session keeps.
 Forms: accumulate, scaler, gan, closure, workers (of the DataLoader), with (session.step()), lonely (no init_process_group of
 ddprun's), narrow (a global batch that divides unevenly), evaluate (a collective of the program's own after each epoch),
-halves (with `with`: one in a group of some ranks), memory (a checkpoint in the agent's memory every 5 steps), forgets (none),
-bf16 (autocast), epochs (session.epochs()), range (in its place), large (300 MB of state), sgd (with momentum, in place of
-AdamW), counts (a line with the process' threads, descriptors and memory after each recovery).
+guarded (in session.step()), halves (with `with`: one in a group of some ranks), memory (a checkpoint in the agent's memory
+every 5 steps), forgets (none), bf16 (autocast), epochs (session.epochs()), range (in its place), large (300 MB of state), sgd
+(with momentum, in place of AdamW), counts (a line with the process' threads, descriptors and memory after each recovery).
 """
 
 import atexit
@@ -189,7 +189,8 @@ class Training:
                 if self.session.step_number == self.steps:
                     break
             if "evaluate" in self.forms:
-                self.evaluate()
+                with self.session.step() if "guarded" in self.forms else contextlib.nullcontext():
+                    self.evaluate()
         self.write("end", digest=self.digest(), step=self.session.step_number, recoveries=len(self.session.recoveries))
         dist.barrier()
 
@@ -201,8 +202,8 @@ class Training:
         self.model.eval()
         with torch.no_grad():
             total = self.model(torch.ones(4, 16)).mean()
-        dist.all_reduce(total)
         self.model.train()
+        dist.all_reduce(total)
         self.write("evaluation", step=self.session.step_number, value=total.item().hex())
 
     def digest(self):

@@ -5,7 +5,7 @@ model has no gradients in some steps), hook (a communication hook), stateful (Po
 DistributedDataParallel), outer (around it), join (its join()), neighbours (sends and receives between ranks, in the loop's
 body), synced (a model with a collective of its own, in its forward and backward pass), batchnorm (SyncBatchNorm, with no
 session.step()), again (a second Session after the first), late (rank 1 is killed in the evaluation after the last step, once),
-heirs (rank 1 is killed in step 12; its successor kills the others before it makes its Session).
+between (in one before), heirs (rank 1 is killed in step 12; its successor kills the others before it makes its Session).
 """
 
 import contextlib
@@ -97,6 +97,8 @@ class Ways(Training):
     def evaluate(self):
         is_last = self.session.step_number == self.steps
         if "late" in self.forms and is_last and (os.environ.get("DDPRUN_GENERATION"), dist.get_rank()) == ("1", 1):
+            os.kill(os.getpid(), signal.SIGKILL)
+        if "between" in self.forms and not is_last and (os.environ.get("DDPRUN_GENERATION"), dist.get_rank()) == ("1", 1):
             os.kill(os.getpid(), signal.SIGKILL)
         super().evaluate()
 
