@@ -133,7 +133,8 @@ class Agent {
   void WriteConsole(absl::string_view lines);
   void Write(const std::string& event, const nlohmann::json& fields = {});
 
-  // A part uses only those above it, so that they end in the reverse order.
+  // A part calls only those above it, so that these are still there when it ends. Feed() asks
+  // end_, and the parts of end_ come later.
   const Instant began_ = MonotonicNow();
   LaunchPlan plan_;
   LogFolders log_folders_;
@@ -152,6 +153,7 @@ class Agent {
   std::unique_ptr<Timer> timer_;  // at the supervisor's next deadline
   bool feeding_ = false;
   std::vector<SupervisorEvent> queued_;  // events that arose while effects were carried out
+  std::unique_ptr<EndSequence> end_;
   MasterStore master_{&plan_};
   ServiceHost service_{&plan_};
   std::unique_ptr<WorkerLauncher> workers_;
@@ -166,9 +168,8 @@ class Agent {
   std::optional<StepMarks> marks_;             // nullopt = steps aren't counted for workers
   std::unique_ptr<WarmStarts> warm_;           // null = workers start cold
   std::unique_ptr<MemoryFiles> memory_files_;  // of the workers' checkpoints
-  std::unique_ptr<AgentServer> agent_server_;
   std::unique_ptr<rendezvous::RendezvousClient> client_;
-  std::unique_ptr<EndSequence> end_;
+  std::unique_ptr<AgentServer> agent_server_;  // last: it answers waiting calls when it ends
   // The generation to start as soon as its store has been tried.
   std::optional<rendezvous::Assignment> starting_;
   std::set<uint32_t> kept_;  // local ranks of workers that outlive, or outlived, their generation

@@ -205,6 +205,17 @@ class NoRecords(EndedTestCase):
             self.assertIn("the job failed", agent.text())
             self.assertEqual(records, len(self.files()))
 
+    def test_an_agent_that_is_asked_while_it_ends(self):
+        """Commands ask all agents of this user, at any moment of their ends."""
+        job = f"for number in 1 2 3 4 5 6 7 8 9; do {DDPRUN} --standalone --no-python true || exit 1; done"
+        asked = f"while kill -0 $1 2>/dev/null; do {DDPRUN} status >/dev/null 2>&1; done; true"
+        jobs = subprocess.Popen(["sh", "-c", job], env=self.bed.environment, stderr=subprocess.PIPE, text=True)
+        askers = [subprocess.Popen(["sh", "-c", asked, "sh", str(jobs.pid)], env=self.bed.environment) for _ in range(3)]
+        said = jobs.communicate(timeout=60 * SLOW)[1]
+        for asker in askers:
+            self.assertEqual(0, asker.wait(30 * SLOW))
+        self.assertEqual(0, jobs.returncode, said)
+
     def test_commands_that_run_no_job(self):
         self.ask("--help")
         self.ask("status", "--rdzv_id", self.name, status=1)
