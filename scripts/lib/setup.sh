@@ -77,7 +77,7 @@ require_debian() {
   fi
   case "$id ${version%%.*}" in
     "debian 12" | "debian 13") ;;
-    *) note "ddprun is built and tested on Debian 12 and 13; this is $name: trying all the same" ;;
+    *) note "ddprun is built and tested on Debian 12, and in parts on 13; this is $name: trying all the same" ;;
   esac
 }
 

@@ -6,6 +6,8 @@ import contextlib
 import io
 import os
 import sys
+import tempfile
+import types
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
@@ -14,8 +16,14 @@ sys.path[:0] = [os.path.join(HERE, "..", "..", "python")]
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from ddprun import elastic  # noqa: E402
+from ddprun.elastic import unkept  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
+
+try:
+    import numpy
+except ImportError:
+    numpy = None
 
 SAMPLES, BATCH = 44, 2  # 22 batches an epoch
 
@@ -135,6 +143,39 @@ class Mistakes(Case):
             self.update(batch)
             break
         other(batch[1])
+
+
+class Unkept(unittest.TestCase):
+    """What a script may have beside its training, in globals and attributes."""
+
+    def test_odd_objects_are_looked_at_without_an_error(self):
+        class Odd:
+            def __getattr__(self, name):
+                raise ValueError(name)
+        with torch.inference_mode():
+            odd = [Odd(), torch.ones(2)]
+        if numpy is not None:
+            odd += [numpy.sin, numpy.vectorize(len), numpy.float32(1), numpy.dtype("f4"), numpy.array(None)]
+        for one in odd:
+            self.assertEqual(unkept._Print(set()).of(one), unkept._Print(set()).of(one), type(one))
+
+    def test_changes_are_seen(self):
+        own = types.SimpleNamespace(first=[1], second=[2], third={"a": [3], "b": [4], "c": [5]})
+        values = [own, ["a"], {"a": 1, "b": 2, "c": 3}, torch.ones(2)] + ([numpy.ones(2)] if numpy is not None else [])
+        before = [unkept._Print(set()).of(one) for one in values]
+        self.assertEqual(before, [unkept._Print(set()).of(one) for one in values])
+        own.third["c"].append(6)
+        values[1].append("b")
+        for one in values[2:]:
+            one["c" if isinstance(one, dict) else 0] = 5
+        for one, then in zip(values, before):
+            self.assertNotEqual(then, unkept._Print(set()).of(one), type(one))
+
+    @unittest.skipIf(numpy is None, "no numpy")
+    def test_a_file_of_a_terabyte_is_not_read(self):
+        with tempfile.TemporaryFile() as file:
+            file.truncate(1 << 40)
+            unkept._Print(set()).of(numpy.memmap(file, dtype="u2", mode="r"))
 
 
 if __name__ == "__main__":

@@ -16,7 +16,7 @@ def several(value):
     return list(value) if isinstance(value, (list, tuple)) else [] if value is None else [value]
 
 
-def _bare(optimizer):
+def unwrapped(optimizer):
     """The optimizer of torch's in a wrapper, such as Accelerate's, which doesn't call hooks."""
     inner = getattr(optimizer, "optimizer", None)
     return inner if isinstance(inner, torch.optim.Optimizer) else optimizer
@@ -42,7 +42,7 @@ class Parts:
         """sampler: None = the caller keeps the place in the data."""
         self.models = several(model)
         self._check_models()
-        self.optimizers = _checked(torch.optim.Optimizer, [_bare(one) for one in several(optimizer)], (), "elastic.Session steps with "
+        self.optimizers = _checked(torch.optim.Optimizer, [unwrapped(one) for one in several(optimizer)], (), "elastic.Session steps with "
                                    "optimizers of torch's")
         for one in self.optimizers:
             if isinstance(one, torch.optim.LBFGS):

@@ -32,7 +32,7 @@ from ddprun.elastic import accelerated, seeds
 from ddprun.elastic.checkpoints import say as say_of_rank
 from ddprun.elastic.groups import groups
 from ddprun.elastic.membership import say, say_recovery
-from ddprun.elastic.parts import Parts, checked_sampler
+from ddprun.elastic.parts import Parts, checked_sampler, unwrapped
 from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session_memory import SessionMemory
 from ddprun.elastic.transfer import broadcast, mapped, version_of
@@ -62,8 +62,7 @@ def _check_together(parts):
             raise TypeError("the optimizer has a scheduler of learning rates, which a new worker wouldn't have: "
                             "Session(model, optimizer, scheduler, …)")
     for scheduler in parts.schedulers:
-        of = getattr(getattr(scheduler, "scheduler", scheduler), "optimizer", None)
-        of = getattr(of, "optimizer", of)  # in a wrapper, such as Accelerate's
+        of = unwrapped(getattr(getattr(scheduler, "scheduler", scheduler), "optimizer", None))
         if isinstance(of, torch.optim.Optimizer) and not any(of is one for one in parts.optimizers):
             raise TypeError(f"elastic.Session is given a scheduler ({type(scheduler).__name__}) of an optimizer that it isn't given")
 

@@ -34,7 +34,7 @@ from ddprun.elastic.store import PeerError
 _EVERY = 10
 # What clean() uses of a module's state, of the contexts that its modules share, and of the group of its parameters.
 _STATE = ("_training_state", "_state_ctx", "_comm_ctx", "_modules_to_run_forward")
-_CONTEXT = ("iter_forward_root", "post_backward_final_callback_queued", "is_last_backward")
+_CONTEXT = ("iter_forward_root", "post_backward_final_callback_queued")
 _GROUP = ("fsdp_params", "_training_state", "_all_gather_result", "_post_forward_indices", "_post_reduce_event", "_all_reduce_state",
           "_reshard_after_forward_event", "_partial_reduce_output", "_to_sharded")
 

@@ -18,7 +18,9 @@ import types
 
 import torch
 
-_PLAIN = (bool, int, float, complex, str, bytes, type(None))
+from ddprun.elastic.transfer import version_of
+
+_PLAIN = (bool, int, float, complex, type(None))
 _ELEMENTS, _OBJECTS = 1000, 10000  # looked at, of a container and of a value
 _ARRAY_BYTES = 1 << 20
 _DEPTH = 5
@@ -31,14 +33,29 @@ def _is_frameworks(kind):
     return kind.__module__.split(".")[0] in _FRAMEWORKS
 
 
+def _is_array(value):
+    numpy = sys.modules.get("numpy")
+    return numpy is not None and isinstance(value, (numpy.ndarray, numpy.generic))
+
+
+def _flat(mapping):
+    """Its keys and values one by one, not in pairs: Python uses one tuple again for all pairs."""
+    return itertools.chain.from_iterable(mapping.items())
+
+
 class _Print:
     """A digest that changes with a value: of what is in it, and of identities, because it is compared within the process."""
 
     def __init__(self, kept):
-        self._kept, self._seen, self._whole = kept, set(), hashlib.blake2b(digest_size=16)
+        # Objects that were seen are held: a new one may get the identity of one that is gone.
+        self._kept, self._seen, self._whole = kept, {}, hashlib.blake2b(digest_size=16)
 
     def of(self, value):
-        self._add(value, 0)
+        """Never raises: objects of a script may answer anything. One that raises an error counts by its identity."""
+        try:
+            self._add(value, 0)
+        except Exception:
+            self._put(id(value))
         return self._whole.digest()
 
     def _put(self, what):
@@ -48,19 +65,21 @@ class _Print:
         kind = type(value)
         if kind in _PLAIN:
             self._put(value)
+        elif kind in (str, bytes):
+            self._put(hash(value))  # which Python computes once: a text may be a whole data set
         elif isinstance(value, torch.Tensor):
-            self._put((id(value), value._version))
+            self._put((id(value), version_of(value)))
         elif id(value) in self._seen or len(self._seen) > _OBJECTS:
             self._put(id(value))
         else:
-            self._seen.add(id(value))
+            self._seen[id(value)] = value
             if not isinstance(value, (dict, list, tuple, set, frozenset, collections.deque)):
                 self._put(id(value))
                 if id(value) not in self._kept:
                     self._add_inside(value, kind, depth)
             else:
                 self._put(len(value))
-                self._add_all(value.items() if isinstance(value, dict) else value, depth)
+                self._add_all(_flat(value) if isinstance(value, dict) else value, depth)
 
     def _add_inside(self, value, kind, depth):
         if isinstance(value, random.Random):
@@ -69,8 +88,8 @@ class _Print:
             self._put(value.get_state().tolist())
         elif hasattr(value, "bit_generator"):  # numpy's
             self._put(value.bit_generator.state)
-        elif kind.__module__ == "numpy":
-            self._put(value.tobytes()[:_ARRAY_BYTES])
+        elif _is_array(value):  # perhaps of a file of many GB
+            self._put(value.flat[:_ARRAY_BYTES // max(value.itemsize, 1)].tobytes())
         elif kind.__module__ == "itertools":
             self._put(value)
         elif isinstance(value, types.FunctionType):
@@ -78,7 +97,7 @@ class _Print:
         elif isinstance(value, types.MethodType):
             self._add(value.__self__, depth + 1)
         elif not isinstance(value, (torch.nn.Module, type, types.ModuleType)) and not _is_frameworks(kind):
-            self._add_all(getattr(value, "__dict__", {}).items(), depth)
+            self._add_all(_flat(getattr(value, "__dict__", {})), depth)
 
     def _add_all(self, values, depth):
         if depth >= _DEPTH:
