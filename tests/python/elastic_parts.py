@@ -5,10 +5,14 @@ import collections
 import contextlib
 import io
 import os
+import subprocess
 import sys
 import tempfile
+import threading
 import types
 import unittest
+import unittest.mock
+from datetime import timedelta
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "..", "python")]
@@ -16,7 +20,7 @@ sys.path[:0] = [os.path.join(HERE, "..", "..", "python")]
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from ddprun import elastic  # noqa: E402
-from ddprun.elastic import unkept  # noqa: E402
+from ddprun.elastic import groups, unkept  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
@@ -26,6 +30,7 @@ except ImportError:
     numpy = None
 
 SAMPLES, BATCH = 44, 2  # 22 batches an epoch
+PATIENCE = timedelta(seconds=60)
 
 
 class Data(torch.utils.data.Dataset):
@@ -85,6 +90,16 @@ class Loops(Case):
         self.assertEqual((11, list(range(1, 22, 2))), (session.step_number, after))
         self.assertEqual({index: 1 for index in range(SAMPLES)}, self.seen)
 
+    def test_a_loop_that_the_interpreters_end_leaves(self):
+        """The error that has ended the program stays the last one that is said."""
+        code = ("import os, elastic_parts\ncase = elastic_parts.Case(); case.setUp(); session = case.session()\n"
+                "session._end = lambda: os.write(1, b'ended')\n"
+                "def train(batches):\n case.update(next(batches)); raise ValueError('the error')\n"
+                "train(session.batches(case.loader))")
+        ended = subprocess.run([sys.executable, "-c", code], cwd=HERE, capture_output=True, text=True, check=False)
+        self.assertEqual((1, ""), (ended.returncode, ended.stdout))
+        self.assertTrue(ended.stderr.endswith("ValueError: the error\n"), ended.stderr)
+
     def accumulated(self, steps_at):
         said = io.StringIO()
         with contextlib.redirect_stderr(said):
@@ -143,6 +158,43 @@ class Mistakes(Case):
             self.update(batch)
             break
         other(batch[1])
+
+
+class Futures(unittest.TestCase):
+    """What a reducer of torch's gets of a collective."""
+
+    def setUp(self):
+        store, self.gloo = dist.HashStore(), [None, None]
+
+        def connect(rank):
+            self.gloo[rank] = dist.ProcessGroupGloo(store, rank, 2, PATIENCE)
+        other = threading.Thread(target=connect, args=(1,))
+        other.start()
+        connect(0)
+        other.join()
+        self.backend = groups._Backend([], PATIENCE)
+        self.backend.inner = self.gloo[0]
+        self.tensor = torch.ones(3)
+        self.future = self.backend.run("allreduce", ([self.tensor], dist.AllreduceOptions()), {}).get_future()
+
+    def test_of_one_that_ends(self):
+        self.gloo[1].allreduce([torch.ones(3)]).wait()
+        self.assertEqual([[2.0, 2.0, 2.0]], [one.tolist() for one in self.future.wait()])
+
+    def test_of_one_that_fails(self):
+        self.gloo[1] = None  # closes its connections
+        with self.assertRaises(RuntimeError):
+            self.future.wait()
+
+    def test_gloo_is_late(self):
+        """A second fulfilment of Gloo's own future would end the process."""
+        with unittest.mock.patch.object(groups, "_FORGOTTEN_SECONDS", 0.0):
+            self.backend.shut_down("a peer is lost")
+        self.assertTrue(self.backend.gave_up)
+        self.assertIs(self.tensor, self.future.wait()[0])
+        self.gloo[1].allreduce([torch.ones(3)]).wait()
+        self.assertTrue(self.backend._works[0].wait_for_gloo(PATIENCE.total_seconds()))
+        self.backend.release()
 
 
 class Unkept(unittest.TestCase):

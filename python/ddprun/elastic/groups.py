@@ -12,9 +12,10 @@ because Gloo's thread ends the process when accept(2) fails.
 One kind of wait remains: if a peer's end reaches a connection between two writes, Gloo forgets the message that it was about to
 send (Pair::write() leaves EPIPE to a later try, and Pair::signalException() fails the messages that wait for the peer, but not
 those in its queue). So waits are in slices, and given up after a slice when the generation is over. A future on which DDP's
-reducer waits in C++ is fulfilled with the data that are there, and the session considers the step broken. Gloo's thread, which
-still waits, would end the process if it fulfilled that future again after its timeout. So Gloo's timeout is a year, and the
-group's timeout is checked here; and the backend of such a thread is never destroyed, because its destructor would wait for it.
+reducer waits in C++ is fulfilled with the data that are there, and the session considers the step broken. That future is never
+Gloo's own: nothing shows whether Gloo's thread still waits or is only late, on a busy machine, and it ends the process if its
+future is fulfilled already. Gloo's timeout is a year, and the group's timeout is checked here, so that no thread is waked in a
+later generation; and the backend of a thread that waits is never destroyed, because its destructor would wait for it.
 
     rank 0 listens on 10.0.0.1:4000, rank 1 on 10.0.0.2:5000
     rank 1:  10.0.0.2:38122 -> 10.0.0.1:4000      the remote end is rank 0's listener: shut down
@@ -22,6 +23,7 @@ group's timeout is checked here; and the backend of such a thread is never destr
 """
 
 import atexit
+import collections
 import ctypes
 import os
 import socket
@@ -58,7 +60,7 @@ def missing_parts():
     """The names used here that this version of torch lacks; [] = none."""
     wanted = [(c10d, "FakeProcessGroup"), (c10d, "ProcessGroupGloo"), (dist.Backend, "register_backend"),
               (getattr(c10d, "ProcessGroupGloo", object), "create_default_device"), (dist, "_compute_bucket_assignment_by_size"),
-              (dist, "_broadcast_coalesced"), (dist, "DistStoreError")]
+              (dist, "DistStoreError")]
     return [f"{getattr(owner, '__name__', owner)}.{name}" for owner, name in wanted if not hasattr(owner, name)]
 
 
@@ -94,12 +96,22 @@ def _listening():
     return found
 
 
+def _outcome_of(future):
+    outcome = future.value()
+    if isinstance(outcome, Exception):
+        raise outcome
+    return outcome
+
+
 class _Work(dist.Work):
     """A collective under way."""
 
-    def __init__(self, inner, backend):
+    def __init__(self, inner, backend, tensors):
+        """tensors: what it fills."""
         super().__init__()
-        self._inner, self._backend = inner, backend
+        self._inner, self._backend, self._tensors = inner, backend, tensors
+        self._outcome = self._future = None  # a future that is fulfilled with the outcome, and what others get
+        self._is_fulfilled = None            # locked when it is
 
     def wait(self, timeout=None):
         limit = timeout if timeout else self._backend.timeout
@@ -116,7 +128,36 @@ class _Work(dist.Work):
                     raise dist.DistBackendError(f"Timed out waiting {limit.total_seconds():g}s for a collective") from None
 
     def get_future(self):
-        return self._inner.get_future()
+        if self._future is None:
+            self._is_fulfilled = threading.Lock()
+            self._outcome = torch.futures.Future(devices=sorted({one.device for one in _flat(self._tensors) if one.is_cuda}, key=str))
+            self._future = self._outcome.then(_outcome_of)
+            self._inner.get_future().add_done_callback(self._end)
+        return self._future
+
+    def _end(self, future):
+        """Gloo has ended it. Threads: Gloo's."""
+        try:
+            self._fulfil(future.value())
+        except RuntimeError as error:
+            self._fulfil(error)
+
+    def _fulfil(self, outcome):
+        if self._is_fulfilled.acquire(blocking=False):
+            self._outcome.set_result(outcome)
+
+    def give_up(self):
+        """Ends waits on its future, though Gloo hasn't ended it. Threads: any."""
+        if self._future is not None:
+            self._fulfil(self._tensors)
+
+    def wait_for_gloo(self, seconds):
+        """Returns whether Gloo has ended it within so many seconds."""
+        try:
+            self._inner.wait(timedelta(seconds=max(seconds, 0.001)))
+        except RuntimeError:
+            pass  # what it ended with, or that it has not ended
+        return self._inner.is_completed()
 
     def is_completed(self):
         return self._inner.is_completed()
@@ -129,6 +170,13 @@ class _Work(dist.Work):
 
     def result(self):
         return self._inner.result()
+
+
+def _flat(tensors):
+    """The tensors in lists of lists."""
+    if isinstance(tensors, torch.Tensor):
+        return [tensors]
+    return [tensor for one in tensors for tensor in _flat(one)]
 
 
 class _Several(dist.Work):
@@ -155,7 +203,7 @@ class _Backend:
 
     def __init__(self, listeners, timeout):
         self._listeners = frozenset(listeners)
-        self._works = []     # (one that was begun, what it fills)
+        self._works = collections.deque()  # begun, the oldest first; at least those that are under way
         self.timeout = timeout
         self.inner = None    # the group, once it is connected
         self.why = ""        # it is shut down
@@ -172,9 +220,12 @@ class _Backend:
         inner = getattr(self.inner, name)(*arguments, **named)
         if inner is None or name in POINT_TO_POINT:
             return inner
-        self._works = [*self._under_way(), (inner, arguments[0] if arguments else [])]
+        while self._works and self._works[0].is_completed():
+            self._works.popleft()
+        work = _Work(inner, self, arguments[0] if arguments else [])
+        self._works.append(work)
         self._check()  # again: one that began while the sockets were shut down may be forgotten, too
-        return _Work(inner, self)
+        return work
 
     def _run_mean(self, tensors, options):
         """Gloo has no such operation, and frameworks leave it out only where they read Gloo's name."""
@@ -222,27 +273,19 @@ class _Backend:
                     pass  # it listens, or isn't connected
         forgotten = self._wait_for_all()
         self.gave_up = bool(forgotten)
-        for work, tensors in forgotten:
-            work.get_future().set_result(tensors)
+        for work in forgotten:
+            work.give_up()
 
     def release(self):
         """Ends the backend's threads, unless one of them waits forever."""
         if self._wait_for_all():
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.inner))
-        self.inner, self._works = None, []
-
-    def _under_way(self):
-        return [(work, tensors) for work, tensors in self._works if not work.is_completed()]
+        self.inner, self._works = None, collections.deque()
 
     def _wait_for_all(self):
         """Waits for the collectives that can end; returns those that are still under way."""
         deadline = time.monotonic() + _FORGOTTEN_SECONDS
-        for work, _ in self._under_way():
-            try:
-                work.wait(timedelta(seconds=max(deadline - time.monotonic(), 0.001)))
-            except RuntimeError:
-                pass  # what it ended with, or that it has not ended
-        return self._under_way()
+        return [work for work in list(self._works) if not work.wait_for_gloo(deadline - time.monotonic())]
 
 
 class Over:

@@ -182,7 +182,7 @@ class Session:
                         self._source = (loader, source, self._parts.sampler.deals)
                     raise
                 finally:
-                    if self._updates and not self._broken:
+                    if self._updates and not self._broken and not sys.is_finalizing():
                         self._end()
 
     def _check_loader(self, loader):
