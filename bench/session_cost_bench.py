@@ -1,10 +1,11 @@
 #!/usr/bin/env python3
 """What a step without a fault pays for a Session: session_cost_bench.py [--pairs N] [--steps N] [--width N] [--profile]
 
-In each process two trainings of the same network take turns, some steps of the one, then as many of the other:
+In each process trainings of the same network take turns, some steps of the one, then as many of the other:
 
 - Session: DistributedDataParallel over the group of elastic.init_process_group(), in session.batches()
 - plain: DistributedDataParallel over a group of torch's own Gloo, and the same sampler
+- another plain one: its difference is the machine's noise
 
 The bench measures the processor's time in the thread that trains, which other work on the machine changes less, and the time that
 passes. It prints the median of rank 0's differences of pairs, beside the time of a plain step. --profile: the functions in which
@@ -13,6 +14,7 @@ a Session's steps pass the most time.
 
 import argparse
 import cProfile
+import functools
 import os
 import pstats
 import statistics
@@ -38,6 +40,7 @@ class Side:
         network = nn.Sequential(nn.Linear(64, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, width),
                                 nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 1))
         self.model = DistributedDataParallel(network, process_group=group)
+        self.model.forward = functools.partial(DistributedDataParallel.forward, self.model)  # a Session refuses other models
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
         self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 100000)
         self.sampler = sampler
@@ -72,27 +75,29 @@ def train(arguments):
     import torch.distributed as dist
     from ddprun import elastic
 
+    def session(side):
+        return elastic.Session(side.model, side.optimizer, side.scheduler, sampler=side.sampler)
     torch.set_num_threads(1)
     elastic.init_process_group("gloo")
     plain_group = dist.new_group(backend="gloo")
-    plain = Side(arguments.width, plain_group, elastic.ElasticSampler(SAMPLES, global_batch=BATCH, seed=1))
-    kept = Side(arguments.width, None, elastic.ElasticSampler(SAMPLES, global_batch=BATCH, seed=1),
-                lambda side: elastic.Session(side.model, side.optimizer, side.scheduler, sampler=side.sampler))
-    for side in (plain, kept):
+    plain, other, kept = (Side(arguments.width, group, elastic.ElasticSampler(SAMPLES, global_batch=BATCH, seed=1), session_of)
+                          for group, session_of in ((plain_group, None), (plain_group, None), (None, session)))
+    sides = [kept, plain, other]
+    for side in sides:
         side.train(arguments.steps)
-    profile = cProfile.Profile()
-    pairs = []
+    rounds = []
     for number in range(arguments.pairs):
-        order = (plain, kept) if number % 2 else (kept, plain)
-        taken = {side: side.train(arguments.steps) for side in order}
-        pairs.append((taken[plain], taken[kept]))
+        rounds.append({side: side.train(arguments.steps) for side in sides[::1 if number % 2 else -1]})
+    profile = cProfile.Profile()
     if arguments.profile:
         profile.runcall(kept.train, arguments.steps * 10)
     if dist.get_rank() == 0:
         for number, what in enumerate(("processor", "passed")):
-            before = statistics.median(pair[0][number] for pair in pairs)
-            more = statistics.median(pair[1][number] - pair[0][number] for pair in pairs)
-            print(f"{what}: a plain step {1e6 * before:.0f} us; a Session's {1e6 * more:+.1f} us ({100 * more / before:+.2f} %)")
+            before = 1e6 * statistics.median(one[plain][number] for one in rounds)
+            more, noise = (1e6 * statistics.median(one[side][number] - one[plain][number] for one in rounds)
+                           for side in (kept, other))
+            print(f"{what}: a plain step {before:.0f} us; a Session's {more:+.1f} us ({100 * more / before:+.2f} %); "
+                  f"another plain one's {noise:+.1f} us")
         if arguments.profile:
             pstats.Stats(profile).sort_stats("cumulative").print_stats(45)
     dist.barrier()

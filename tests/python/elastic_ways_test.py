@@ -42,6 +42,9 @@ class Ways(KillsCase):
     def test_uneven_inputs(self):
         self.check("join", "narrow")
 
+    def test_buffers_that_passes_replace(self):
+        self.check("replaced", kills=4)
+
     def test_a_compiled_module(self):
         self.check("inner")
 

@@ -4,8 +4,9 @@ It has the forms of elastic_python.py, and more: views (gradient_as_bucket_view)
 model has no gradients in some steps), hook (a communication hook), stateful (PowerSGD's), inner (torch.compile inside of
 DistributedDataParallel), outer (around it), join (its join()), neighbours (sends and receives between ranks, in the loop's
 body), synced (a model with a collective of its own, in its forward and backward pass), batchnorm (SyncBatchNorm, with no
-session.step()), again (a second Session after the first), late (rank 1 is killed in the evaluation after the last step, once),
-between (in one before), heirs (rank 1 is killed in step 12; its successor kills the others before it makes its Session).
+session.step()), replaced (buffers that each pass replaces by other tensors), again (a second Session after the first), late
+(rank 1 is killed in the evaluation after the last step, once), between (in one before), heirs (rank 1 is killed in step 12;
+its successor kills the others before it makes its Session).
 """
 
 import contextlib
@@ -49,6 +50,21 @@ class Synced(nn.Module):
         return values - all_reduce(values.mean(0)) / dist.get_world_size()
 
 
+class Replaced(nn.Module):
+    """Has a mean of the inputs, which is a new tensor after each pass; state_dict() leaves out their number."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        self.register_buffer("mean", torch.zeros(16))
+        self.register_buffer("number", torch.zeros(1), persistent=False)
+
+    def forward(self, inputs):
+        self.number = self.number + 1
+        self.mean = self.mean + (inputs.detach().mean(0) - self.mean) / self.number
+        return self.module(inputs - self.mean)
+
+
 class Ways(Training):
     def wrapped(self, module):
         if "heirs" in self.forms and elastic._membership.is_newcomer and os.environ["DDPRUN_GENERATION"] == "2":
@@ -59,6 +75,8 @@ class Ways(Training):
             module = Unused(module)
         if "synced" in self.forms:
             module = Synced(module)
+        if "replaced" in self.forms:
+            module = Replaced(module)
         if "inner" in self.forms:
             module = torch.compile(module, backend="aot_eager")
         model = DistributedDataParallel(module, gradient_as_bucket_view="views" in self.forms,

@@ -24,6 +24,7 @@ import torch.distributed as dist
 
 from ddprun import progress
 from ddprun.elastic import reducer, seeds, unkept
+from ddprun.elastic.buffers import Buffers
 from ddprun.elastic.groups import groups
 from ddprun.elastic.lightning_state import State, counters, mixed, set_counters, trackers
 from ddprun.elastic.membership import say_recovery
@@ -53,8 +54,8 @@ class Training:
         self._optimizers = list(trainer.optimizers)
         self._schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
         self._parameters = [parameter for parameter in self._model.module.parameters() if parameter.requires_grad]
-        self._buffers = list(self._model.module.buffers())
-        self._has_own_buffers = bool(self._model.broadcast_buffers) and bool(self._buffers)
+        self._buffers = Buffers(self._model.module, self._model.parameters_to_ignore)
+        self._has_own_buffers = bool(self._model.broadcast_buffers)
         self._model.broadcast_buffers = False  # made equal before each update instead: no rank's are lost with it
         self._on_refusal, self._why_not = on_refusal, ""
         self._unkept = None      # of such a script
@@ -66,8 +67,7 @@ class Training:
         self._in_step = False    # a batch of the next update was begun
         self._micro = 0          # the batch's number in the step
         self._first = self._last = None  # the shared state as the step's first batch, and the newest batch, began
-        self._small = None       # what schedulers change, and
-        self._kept_buffers = []  # the buffers, as the step began
+        self._small = None       # what schedulers change, as the step began
         self._own = None         # this rank's own values then
         self._told = []          # all ranks' values before the last update, pickled
         self._next_told = None   # before the one under way: (this rank's own, all ranks' pickled)
@@ -228,7 +228,7 @@ class Training:
         self._small = {"groups": [[{key: value for key, value in group.items() if key != "params"} for group in one.param_groups]
                                   for one in self._optimizers],
                        "schedulers": [copied(one.state_dict()) for one in self._schedulers]}
-        self._kept_buffers = self._cloned_buffers()
+        self._buffers.keep()
         progress.mark(progress.Phase.TRAIN, self.updates + 1)
 
     def _has_news(self):
@@ -263,7 +263,7 @@ class Training:
         loss has broken them."""
         if self._why_not:
             return self._update_once(attempt, closure)
-        at, own, buffers = self._journal.at, self._state.kept(), self._cloned_buffers()
+        at, own, buffers = self._journal.at, self._state.kept(), self._buffers.copies()
         gradients = [None if one.grad is None else one.grad.clone() for one in self._parameters] if self._micro else []
         while True:
             try:
@@ -275,7 +275,7 @@ class Training:
                     break
             self._journal.at = at
             self._state.put_back(own)
-            self._put_buffers(buffers)
+            self._buffers.put(buffers)
             for parameter, gradient in zip(self._parameters, gradients or [None] * len(self._parameters)):
                 parameter.grad = None if gradient is None else gradient.clone()
             self._seed(seeds.TRAINING)
@@ -339,7 +339,7 @@ class Training:
                 break
             self._capacity = 2 * max(sizes)
         if self._has_own_buffers:
-            dist._broadcast_coalesced(self._model.process_group, self._buffers, 250 << 20, 0)
+            self._buffers.equalize(self._model.process_group)
         if not self._broken:
             self._next_told = own, [text[8:8 + size] for text, size in zip(texts, sizes)]
 
@@ -438,9 +438,9 @@ class Training:
 
     def _whole_state(self, leader):
         """For ranks with an older one."""
-        buffers = self._kept_buffers if self._in_step else self._buffers
+        buffers = self._buffers.kept() if self._in_step else self._buffers.tensors()
         return {"leader": leader, "in_step": self._in_step, "shared": self._first if self._in_step else self._last, "first": self._first,
-                "after": self._after, "values": [*self._model.module.parameters(), *buffers],
+                "after": self._after, "parameters": list(self._model.module.parameters()), "buffers": buffers,
                 "optimizers": [one.state_dict() for one in self._optimizers], "small": self._small, "own": self._state.plain(self._own),
                 "kinds": self._state.kinds(), "told": self._told, "log": self._journal.entries, "epoch_log": self._epoch_log,
                 "is_resumed": self._is_resumed}
@@ -452,8 +452,9 @@ class Training:
         if not is_new and (newest[0] == self.updates or not may_skip):
             return False  # it goes on in its place
         with torch.no_grad():
-            for value, given in zip([*self._model.module.parameters(), *self._buffers], state["values"]):
-                value.copy_(given)
+            for parameter, given in zip(self._model.module.parameters(), state["parameters"]):
+                parameter.copy_(given)
+        self._buffers.put(state["buffers"])
         for one, given in zip(self._optimizers, state["optimizers"]):
             one.load_state_dict(given)
         if is_new:
@@ -469,7 +470,7 @@ class Training:
             self._first, self._last = state["first"], state["shared"]
             self._own, self._after = state["own"], state["after"]
             self._epoch_log, self._is_resumed = state["epoch_log"], state["is_resumed"]
-            self._kept_buffers = self._cloned_buffers()
+            self._buffers.keep()
             self._entry = state
             self._journal.alone, self._journal.recover = "", self._recover_in_place
         return True
@@ -481,11 +482,3 @@ class Training:
             one["ready"] -= 1
             one["started"] -= 1
         return total, current, last
-
-    def _cloned_buffers(self):
-        return [buffer.detach().clone() for buffer in self._buffers]
-
-    def _put_buffers(self, values):
-        with torch.no_grad():
-            for buffer, value in zip(self._buffers, values):
-                buffer.copy_(value)

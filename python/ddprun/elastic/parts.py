@@ -6,9 +6,8 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddprun.data import ElasticSampler
 from ddprun.elastic import reducer
+from ddprun.elastic.buffers import Buffers
 from ddprun.elastic.transfer import copied
-
-_BUCKET_BYTES = 250 << 20  # of a broadcast of buffers, as DDP has it
 
 
 def several(value):
@@ -56,8 +55,7 @@ class Parts:
         self.sampler = sampler
         self.extra = dict(extra or {})
         _checked(None, self.extra.values(), states, "what is given as extra has state_dict() and load_state_dict()")
-        self._buffers = [buffer for model in self.models for buffer in self._bare(model).buffers()]
-        self._kept_buffers = [buffer.detach().clone() for buffer in self._buffers]
+        self._buffers = [Buffers(self._bare(model), getattr(model, "parameters_to_ignore", ())) for model in self.models]
         self._layouts = [None] * len(self.models)
         self._unsettled = list(self.models)
         self._small = None  # what begin() kept
@@ -75,7 +73,7 @@ class Parts:
     def _take_buffers(self):
         # Buffers are made equal before each update instead of at the next forward pass, so that no rank's buffers are lost with
         # it.
-        self._has_own_buffers = [bool(model.broadcast_buffers) and len(model.modules_buffers) > 0 for model in self.models]
+        self._has_own_buffers = [bool(model.broadcast_buffers) for model in self.models]
         for model in self.models:
             model.broadcast_buffers = False
 
@@ -85,8 +83,8 @@ class Parts:
 
     def begin(self):
         """Keeps copies of what the step's passes, and the loop's body, change."""
-        if self._buffers:
-            torch._foreach_copy_(self._kept_buffers, self._buffers)
+        for buffers in self._buffers:
+            buffers.keep()
         self._small = {
             "groups": [[{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
                        for optimizer in self.optimizers],
@@ -98,9 +96,8 @@ class Parts:
         """Restores the state at the step's beginning, except what updates change: parameters and the optimizers' state."""
         if self._small is None:
             return
-        with torch.no_grad():
-            if self._buffers:
-                torch._foreach_copy_(self._buffers, self._kept_buffers)
+        for buffers in self._buffers:
+            buffers.put(buffers.kept())
         self._put_small(self._small)
 
     def begin_again(self):
@@ -117,13 +114,12 @@ class Parts:
         return self._place or (None if self.sampler is None else self.sampler.state_dict())
 
     def buffers(self):
-        """Copies of the buffers."""
-        return [buffer.detach().clone() for buffer in self._buffers]
+        """Copies of the buffers of each model."""
+        return [buffers.copies() for buffers in self._buffers]
 
-    def put_buffers(self, buffers):
-        with torch.no_grad():
-            for buffer, value in zip(self._buffers, buffers):
-                buffer.copy_(value)
+    def put_buffers(self, copies):
+        for buffers, values in zip(self._buffers, copies):
+            buffers.put(values)
 
     def settle_buckets(self, optimizer):
         """Has the reducers of what an optimizer updates rebuild their buckets before the first update, not in the second step's
@@ -137,9 +133,9 @@ class Parts:
 
     def equalize_buffers(self):
         """Copies rank 0's buffers to all ranks, as DDP does. A collective."""
-        for model, is_due in zip(self.models, self._has_own_buffers):
+        for model, buffers, is_due in zip(self.models, self._buffers, self._has_own_buffers):
             if is_due:
-                dist._broadcast_coalesced(model.process_group, list(model.modules_buffers), _BUCKET_BYTES, 0)
+                buffers.equalize(model.process_group)
 
     def drop_gradients(self, optimizer=None):
         """Drops gradients, so that an update changes nothing."""
@@ -170,6 +166,7 @@ class Parts:
     def state(self):
         """The whole state, for a rank with an older one; tensors aren't copied. Call it after put_back()."""
         return {"models": [self._bare(model).state_dict() for model in self.models],
+                "unsaved": [buffers.unsaved() for buffers in self._buffers],
                 "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
                 "small": {"groups": None, "stateful": [one.state_dict() for one in self._stateful()]},
                 "sampler": self.place_in_data()}
@@ -179,6 +176,8 @@ class Parts:
         with torch.no_grad():
             for model, given in zip(self.models, state["models"]):
                 model.module.load_state_dict(given)
+        for buffers, given in zip(self._buffers, state["unsaved"]):
+            buffers.put_unsaved(given)
         for optimizer, given in zip(self.optimizers, state["optimizers"]):
             optimizer.load_state_dict(given)
         self._put_small(state["small"])

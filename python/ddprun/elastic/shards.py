@@ -131,6 +131,8 @@ class ShardedParts(Parts):
         for model, given in zip(self.models, state["models"]):
             if given is not None:  # else it was read into the model's own memory
                 model.load_state_dict(as_own(given, model.state_dict()))
+        for buffers, given in zip(self._buffers, state["unsaved"]):
+            buffers.put_unsaved(given)
         for optimizer, given in zip(self.optimizers, state["optimizers"]):
             load_optimizer(optimizer, given)
         own = [one.state_dict() for one in self._stateful()]
