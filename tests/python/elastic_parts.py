@@ -3,8 +3,10 @@
 
 import collections
 import contextlib
+import ctypes
 import io
 import os
+import socket
 import subprocess
 import sys
 import tempfile
@@ -160,41 +162,58 @@ class Mistakes(Case):
         other(batch[1])
 
 
-class Futures(unittest.TestCase):
-    """What a reducer of torch's gets of a collective."""
+class Forgotten(unittest.TestCase):
+    """A collective of two ranks, in which one takes no part."""
 
     def setUp(self):
-        store, self.gloo = dist.HashStore(), [None, None]
+        store, self.gloo, self.options = dist.HashStore(), [None, None], [dist.ProcessGroupGloo._Options() for _ in range(2)]
+        devices = [groups._device() for _ in range(2)]
 
         def connect(rank):
-            self.gloo[rank] = dist.ProcessGroupGloo(store, rank, 2, PATIENCE)
+            self.options[rank]._devices, self.options[rank]._threads = [devices[rank][0]], groups._THREADS
+            self.gloo[rank] = dist.ProcessGroupGloo(store, rank, 2, self.options[rank])
+        before = groups._threads()
         other = threading.Thread(target=connect, args=(1,))
         other.start()
         connect(0)
+        self.backend = groups._Backend([address for _, address in devices], PATIENCE)
         other.join()
-        self.backend = groups._Backend([], PATIENCE)
         self.backend.inner = self.gloo[0]
+        self.backend.threads = groups._threads() - before
         self.tensor = torch.ones(3)
-        self.future = self.backend.run("allreduce", ([self.tensor], dist.AllreduceOptions()), {}).get_future()
+        self.work = self.backend.run("allreduce", ([self.tensor], dist.AllreduceOptions()), {})
 
-    def test_of_one_that_ends(self):
-        self.gloo[1].allreduce([torch.ones(3)]).wait()
-        self.assertEqual([[2.0, 2.0, 2.0]], [one.tolist() for one in self.future.wait()])
+    def shut_down(self):
+        self.backend.shut_down("a peer is lost")
+        self.backend.await_ends()
 
-    def test_of_one_that_fails(self):
-        self.gloo[1] = None  # closes its connections
+    def test_gloo_ends_it(self):
+        self.shut_down()
+        self.assertFalse(self.backend.gave_up)
         with self.assertRaises(RuntimeError):
-            self.future.wait()
+            self.work.get_future().wait()
+
+    def test_gloo_forgets_it(self):
+        for one in self.gloo:
+            ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))  # it isn't destroyed, so it never ends
+        with unittest.mock.patch.object(groups, "_tcp_sockets", return_value=[]):  # as if Gloo had closed them
+            self.shut_down()
+        self.assertTrue(self.backend.gave_up)
+        self.assertIs(self.tensor, self.work.get_future().wait()[0])
 
     def test_gloo_is_late(self):
-        """A second fulfilment of Gloo's own future would end the process."""
-        with unittest.mock.patch.object(groups, "_FORGOTTEN_SECONDS", 0.0):
-            self.backend.shut_down("a peer is lost")
-        self.assertTrue(self.backend.gave_up)
-        self.assertIs(self.tensor, self.future.wait()[0])
-        self.gloo[1].allreduce([torch.ones(3)]).wait()
-        self.assertTrue(self.backend._works[0].wait_for_gloo(PATIENCE.total_seconds()))
-        self.backend.release()
+        """Its future mustn't be fulfilled before: Gloo would end the process."""
+        looks, forgets = [], self.backend._forgets
+
+        def look(works):
+            looks.append(forgets(works))
+            if len(looks) == 3:
+                self.gloo[1].allreduce([torch.ones(3)]).wait()
+            return looks[-1]
+        with unittest.mock.patch.object(socket.socket, "shutdown"), unittest.mock.patch.object(self.backend, "_forgets", look):
+            self.shut_down()
+        self.assertEqual((False, False), (any(looks), self.backend.gave_up))
+        self.assertEqual([[2.0, 2.0, 2.0]], [one.tolist() for one in self.work.get_future().wait()])
 
 
 class Unkept(unittest.TestCase):

@@ -11,11 +11,12 @@ because Gloo's thread ends the process when accept(2) fails.
 
 One kind of wait remains: if a peer's end reaches a connection between two writes, Gloo forgets the message that it was about to
 send (Pair::write() leaves EPIPE to a later try, and Pair::signalException() fails the messages that wait for the peer, but not
-those in its queue). So waits are in slices, and given up after a slice when the generation is over. A future on which DDP's
-reducer waits in C++ is fulfilled with the data that are there, and the session considers the step broken. That future is never
-Gloo's own: nothing shows whether Gloo's thread still waits or is only late, on a busy machine, and it ends the process if its
-future is fulfilled already. Gloo's timeout is a year, and the group's timeout is checked here, so that no thread is waked in a
-later generation; and the backend of a thread that waits is never destroyed, because its destructor would wait for it.
+those in its queue). A collective has been forgotten for certain when Gloo has closed the backend's sockets, because it has
+woken all waits before, and the backend's threads are in a wait still: a thread that was woken and is only late, on a busy
+machine, is runnable. Then the future on which DDP's reducer waits in C++ is fulfilled with the data that are there, and the session
+considers the step broken. Gloo's thread would end the process if it fulfilled that future again after its timeout. So Gloo's
+timeout is a year, and the group's timeout is checked here, by waits in slices; and the backend of such a thread is never
+destroyed, because its destructor would wait for it.
 
     rank 0 listens on 10.0.0.1:4000, rank 1 on 10.0.0.2:5000
     rank 1:  10.0.0.2:38122 -> 10.0.0.1:4000      the remote end is rank 0's listener: shut down
@@ -24,8 +25,10 @@ later generation; and the backend of a thread that waits is never destroyed, bec
 
 import atexit
 import collections
+import contextlib
 import ctypes
 import os
+import platform
 import socket
 import stat
 import threading
@@ -50,9 +53,11 @@ _COLLECTIVES = (
 _REDUCE_SCATTERS = ("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced")
 # Operations whose works can't be watched; they end by themselves.
 POINT_TO_POINT = ("send", "recv", "recv_anysource")
-# Gloo fails the collectives of a broken connection within milliseconds, except for the messages that it forgets.
-_FORGOTTEN_SECONDS = 1.0
-_SLICE = timedelta(seconds=0.5)
+_SLICE = timedelta(seconds=0.1)
+_LOOK_SECONDS = 0.01  # between two looks at whether a collective is forgotten
+_END_SECONDS = 1.0    # for what is under way as a program ends
+_THREADS, _NAME_OF_THREADS = 2, "pt_gloo_runloop"  # of a backend
+_FUTEX, _WAIT_BITSET = {"x86_64": "202", "aarch64": "98"}.get(platform.machine()), 9  # futex(2): what glibc's condition variables call
 _YEAR = timedelta(days=365)
 
 
@@ -96,11 +101,18 @@ def _listening():
     return found
 
 
-def _outcome_of(future):
-    outcome = future.value()
-    if isinstance(outcome, Exception):
-        raise outcome
-    return outcome
+def _threads():
+    """The numbers of this process' threads."""
+    return set(os.listdir("/proc/self/task"))
+
+
+def _line(thread, name):
+    """One of the kernel's files about a thread, which has one line; "" = the thread has ended."""
+    try:
+        with open(f"/proc/self/task/{thread}/{name}", encoding="ascii", errors="replace") as file:
+            return file.read().strip()
+    except OSError:
+        return ""
 
 
 class _Work(dist.Work):
@@ -110,8 +122,6 @@ class _Work(dist.Work):
         """tensors: what it fills."""
         super().__init__()
         self._inner, self._backend, self._tensors = inner, backend, tensors
-        self._outcome = self._future = None  # a future that is fulfilled with the outcome, and what others get
-        self._is_fulfilled = None            # locked when it is
 
     def wait(self, timeout=None):
         limit = timeout if timeout else self._backend.timeout
@@ -128,28 +138,7 @@ class _Work(dist.Work):
                     raise dist.DistBackendError(f"Timed out waiting {limit.total_seconds():g}s for a collective") from None
 
     def get_future(self):
-        if self._future is None:
-            self._is_fulfilled = threading.Lock()
-            self._outcome = torch.futures.Future(devices=sorted({one.device for one in _flat(self._tensors) if one.is_cuda}, key=str))
-            self._future = self._outcome.then(_outcome_of)
-            self._inner.get_future().add_done_callback(self._end)
-        return self._future
-
-    def _end(self, future):
-        """Gloo has ended it. Threads: Gloo's."""
-        try:
-            self._fulfil(future.value())
-        except RuntimeError as error:
-            self._fulfil(error)
-
-    def _fulfil(self, outcome):
-        if self._is_fulfilled.acquire(blocking=False):
-            self._outcome.set_result(outcome)
-
-    def give_up(self):
-        """Ends waits on its future, though Gloo hasn't ended it. Threads: any."""
-        if self._future is not None:
-            self._fulfil(self._tensors)
+        return self._inner.get_future()
 
     def wait_for_gloo(self, seconds):
         """Returns whether Gloo has ended it within so many seconds."""
@@ -158,6 +147,10 @@ class _Work(dist.Work):
         except RuntimeError:
             pass  # what it ended with, or that it has not ended
         return self._inner.is_completed()
+
+    def give_up(self):
+        """Ends waits on its future. Gloo must have forgotten it. Threads: any."""
+        self._inner.get_future().set_result(self._tensors)
 
     def is_completed(self):
         return self._inner.is_completed()
@@ -170,13 +163,6 @@ class _Work(dist.Work):
 
     def result(self):
         return self._inner.result()
-
-
-def _flat(tensors):
-    """The tensors in lists of lists."""
-    if isinstance(tensors, torch.Tensor):
-        return [tensors]
-    return [tensor for one in tensors for tensor in _flat(one)]
 
 
 class _Several(dist.Work):
@@ -205,7 +191,8 @@ class _Backend:
         self._listeners = frozenset(listeners)
         self._works = collections.deque()  # begun, the oldest first; at least those that are under way
         self.timeout = timeout
-        self.inner = None    # the group, once it is connected
+        self.inner = None    # the group, once it is connected, and
+        self.threads = set()  # the numbers of its threads, and others that were started meanwhile
         self.why = ""        # it is shut down
         self.gave_up = False  # a collective that seemed to end didn't
 
@@ -262,30 +249,58 @@ class _Backend:
             raise PeerError(f"no collective begins: {self.why}")
 
     def shut_down(self, why):
-        """Ends all waits on the backend. Threads: any."""
+        """Has all waits on the backend end. Threads: any."""
         self.why = why
-        for copy in _tcp_sockets():
-            with copy:
-                try:
-                    if not {_end(copy.getsockname()), _end(copy.getpeername())}.isdisjoint(self._listeners):
-                        copy.shutdown(socket.SHUT_RDWR)
-                except OSError:
-                    pass  # it listens, or isn't connected
-        forgotten = self._wait_for_all()
+        for copy in self._own_sockets():
+            with copy, contextlib.suppress(OSError):
+                copy.shutdown(socket.SHUT_RDWR)
+
+    def await_ends(self):
+        """Waits until all waits on a backend that is shut down have ended. Threads: any."""
+        forgotten = self._under_way(_LOOK_SECONDS)
+        while forgotten and not self._forgets(len(forgotten)):
+            forgotten = self._under_way(_LOOK_SECONDS)
         self.gave_up = bool(forgotten)
         for work in forgotten:
             work.give_up()
 
     def release(self):
         """Ends the backend's threads, unless one of them waits forever."""
-        if self._wait_for_all():
+        if self.gave_up or self._under_way(_END_SECONDS):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.inner))
         self.inner, self._works = None, collections.deque()
 
-    def _wait_for_all(self):
-        """Waits for the collectives that can end; returns those that are still under way."""
-        deadline = time.monotonic() + _FORGOTTEN_SECONDS
+    def _under_way(self, seconds):
+        """The collectives that haven't ended within so many seconds."""
+        deadline = time.monotonic() + seconds
         return [work for work in list(self._works) if not work.wait_for_gloo(deadline - time.monotonic())]
+
+    def _own_sockets(self):
+        """Copies of the backend's sockets that aren't closed yet, which the caller closes."""
+        for copy in _tcp_sockets():
+            try:
+                is_own = not {_end(copy.getsockname()), _end(copy.getpeername())}.isdisjoint(self._listeners)
+            except OSError:
+                is_own = False  # it listens, or isn't connected
+            if is_own:
+                yield copy
+            else:
+                copy.close()
+
+    def _forgets(self, works):
+        """Whether so many collectives that are under way will never end."""
+        sockets = list(self._own_sockets())
+        for copy in sockets:
+            copy.close()
+        if sockets:
+            return False  # Gloo hasn't seen their end
+        # A thread names itself when it begins. Before torch 2.5 none had a name, and all that were started meanwhile must wait.
+        threads = [one for one in self.threads if _line(one, "comm") == _NAME_OF_THREADS] or self.threads
+        calls = [_line(one, "syscall").split() for one in threads]  # one word where a thread doesn't wait
+        if len(calls) < _THREADS or any(call[:1] != [_FUTEX] for call in calls):
+            return False
+        # A thread without a collective waits without a timeout: before glibc 2.34 by the call that waits for a mutex, too.
+        return sum(int(call[2], 16) & 0x7f == _WAIT_BITSET for call in calls) >= min(works, _THREADS)
 
 
 class Over:
@@ -306,15 +321,20 @@ class Over:
             self._backends.append(backend)
             is_over = bool(self.why)
         if is_over:
-            backend.shut_down(self.why)
+            self._end([backend])
 
     def tell(self, why, fatal=False):
         with self._lock:
             self.why, self.fatal = why or "the generation is over", fatal
             told = list(self._backends)
             self._lock.notify_all()
-        for backend in told:
+        self._end(told)
+
+    def _end(self, backends):
+        for backend in backends:
             backend.shut_down(self.why)
+        for backend in backends:
+            backend.await_ends()
 
     def follow(self, place, following):
         with self._lock:
@@ -430,7 +450,7 @@ class Groups:
 
     def gave_up(self):
         """Whether a collective that seemed to end didn't."""
-        return any(group.backend.gave_up for group, _ in self._all)
+        return bool(self.over is not None and self.over.why) and any(group.backend.gave_up for group, _ in self._all)
 
     def is_all(self, group):
         """Whether a group is that of all ranks."""
@@ -475,12 +495,15 @@ class Groups:
         told = self.store.gather(f"{prefix}listener{rank}", address.encode(), [f"{prefix}listener{one}" for one in range(size)])
         backend = _Backend((one.decode() for one in told), self.timeout)
         options = c10d.ProcessGroupGloo._Options()
-        options._devices, options._threads, options._timeout = [device], 2, CONNECT_TIMEOUT
+        options._devices, options._threads, options._timeout = [device], _THREADS, CONNECT_TIMEOUT
         store, over, result = dist.PrefixStore(prefix, self.store), self.over, []
 
         def connect():
             try:
-                result.append(c10d.ProcessGroupGloo(store, rank, size, options))
+                before = _threads()
+                made = c10d.ProcessGroupGloo(store, rank, size, options)
+                backend.threads = _threads() - before
+                result.append(made)
             except Exception as error:  # whatever it is, the caller raises it
                 result.append(error)
             over.wake()
@@ -494,7 +517,7 @@ class Groups:
         backend.inner = result[0]
         backend.inner._set_default_timeout(_YEAR)
         if over.why:
-            backend.shut_down(over.why)  # what was connected after the word
+            backend.shut_down(over.why)  # what was connected after the word; nothing has begun on it
         return backend
 
 
