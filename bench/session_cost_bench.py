@@ -1,5 +1,5 @@
 #!/usr/bin/env python3
-"""What a step without a fault pays for a Session: session_cost_bench.py [--pairs N] [--steps N] [--width N] [--profile]
+"""What a step without a fault pays for a Session: session_cost_bench.py [--pairs N] [--steps N] [--width N] [--bare] [--profile]
 
 In each process trainings of the same network take turns, some steps of the one, then as many of the other:
 
@@ -8,8 +8,9 @@ In each process trainings of the same network take turns, some steps of the one,
 - another plain one: its difference is the machine's noise
 
 The bench measures the processor's time in the thread that trains, which other work on the machine changes less, and the time that
-passes. It prints the median of rank 0's differences of pairs, beside the time of a plain step. --profile: the functions in which
-a Session's steps pass the most time.
+passes. It prints the median of rank 0's differences of pairs, beside the time of a plain step.
+--bare: the network has no buffers.
+--profile: the functions in which a Session's steps pass the most time.
 """
 
 import argparse
@@ -31,14 +32,15 @@ SAMPLES, BATCH = 480, 12
 class Side:
     """One of the two trainings."""
 
-    def __init__(self, width, group, sampler, session_of=None):
+    def __init__(self, width, has_buffers, group, sampler, session_of=None):
         import torch
         from torch import nn
         from torch.nn.parallel import DistributedDataParallel
 
         torch.manual_seed(3)
-        network = nn.Sequential(nn.Linear(64, width), nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, width),
-                                nn.BatchNorm1d(width), nn.ReLU(), nn.Linear(width, 1))
+        norm = nn.BatchNorm1d if has_buffers else nn.LayerNorm
+        network = nn.Sequential(nn.Linear(64, width), norm(width), nn.ReLU(), nn.Linear(width, width), norm(width), nn.ReLU(),
+                                nn.Linear(width, 1))
         self.model = DistributedDataParallel(network, process_group=group)
         self.model.forward = functools.partial(DistributedDataParallel.forward, self.model)  # a Session refuses other models
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
@@ -80,8 +82,9 @@ def train(arguments):
     torch.set_num_threads(1)
     elastic.init_process_group("gloo")
     plain_group = dist.new_group(backend="gloo")
-    plain, other, kept = (Side(arguments.width, group, elastic.ElasticSampler(SAMPLES, global_batch=BATCH, seed=1), session_of)
-                          for group, session_of in ((plain_group, None), (plain_group, None), (None, session)))
+    plain, other, kept = (
+        Side(arguments.width, not arguments.bare, group, elastic.ElasticSampler(SAMPLES, global_batch=BATCH, seed=1), made)
+        for group, made in ((plain_group, None), (plain_group, None), (None, session)))
     sides = [kept, plain, other]
     for side in sides:
         side.train(arguments.steps)
@@ -109,6 +112,7 @@ def main():
     parser.add_argument("--steps", type=int, default=50)
     parser.add_argument("--width", type=int, default=256)
     parser.add_argument("--workers", type=int, default=2)
+    parser.add_argument("--bare", action="store_true")
     parser.add_argument("--profile", action="store_true")
     arguments = parser.parse_args()
     if "RANK" in os.environ:

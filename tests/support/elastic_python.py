@@ -30,18 +30,26 @@ from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from ddprun import elastic  # noqa: E402
 
+try:
+    from numpy.random import random as NUMPY_RANDOM
+except ImportError:
+    NUMPY_RANDOM = random.random
+
 BATCH, PER_EPOCH = 12, 40
 
 
 class Data(torch.utils.data.Dataset):
-    def __init__(self):
+    def __init__(self, draws):
+        """draws: each reading of a sample differs by random numbers."""
+        self.draws = draws
         self.values = torch.randn(BATCH * PER_EPOCH, 16, generator=torch.Generator().manual_seed(1))
 
     def __len__(self):
         return len(self.values)
 
     def __getitem__(self, index):
-        return index, self.values[index]
+        noise = 1e-3 * (torch.rand(16) + random.random() + NUMPY_RANDOM()) if self.draws else 0
+        return index, self.values[index] + noise
 
 
 def network(outputs, is_large=False):
@@ -91,7 +99,7 @@ class Training:
         self.schedulers = [torch.optim.lr_scheduler.CosineAnnealingLR(one, 500) for one in self.optimizers]
         self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120, growth_interval=5) if "scaler" in forms else None
         self.average = Average(self.model.module[0] if "large" in forms else self.model)
-        data = Data()
+        data = Data("workers" not in forms)
         self.sampler = elastic.ElasticSampler(data, global_batch=BATCH - 1 if "narrow" in forms else BATCH, seed=1)
         self.loader = torch.utils.data.DataLoader(data, batch_sampler=self.sampler, num_workers=2 if "workers" in forms else 0)
         torch.manual_seed(11 + int(os.environ["RANK"]))

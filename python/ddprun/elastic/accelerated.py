@@ -34,6 +34,12 @@ def adapt(loader, sampler, seed):
     shard.__class__ = Whole
 
 
+def reads_here(loader):
+    """Whether reading a batch draws random numbers in this process, just before it is trained on: in none of the loader's, and not
+    ahead."""
+    return not hasattr(loader, "gradient_state") and not getattr(loader, "num_workers", 0)
+
+
 class Ends:
     """Whether a batch is the loader's last one, by which Accelerate ends an accumulation of gradients. Accelerate reads the
     loader's end_of_dataloader, which describes the newest batch even when the Session repeats an older one."""

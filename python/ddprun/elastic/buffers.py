@@ -56,6 +56,8 @@ class Buffers:
         tensors = self.tensors() if not self._ignored else [
             tensor for owner in self._owners for name, tensor in owner.items()
             if tensor is not None and (id(owner), name) not in self._ignored]
+        if not tensors:
+            return
         packs = self._packs
         if not _are_same(tensors, self._packed_of):
             packs = _packs(tensors)

@@ -121,21 +121,21 @@ class Parts:
         for buffers, values in zip(self._buffers, copies):
             buffers.put(values)
 
-    def settle_buckets(self, optimizer):
+    def before_update(self, optimizer):
+        """Does what all ranks do before an optimizer's update. A collective."""
+        if self._unsettled:
+            self._settle_buckets(optimizer)
+        for model, buffers, is_due in zip(self.models, self._buffers, self._has_own_buffers):
+            if is_due:  # rank 0's become all ranks', as with DDP
+                buffers.equalize(model.process_group)
+
+    def _settle_buckets(self, optimizer):
         """Has the reducers of what an optimizer updates rebuild their buckets before the first update, not in the second step's
         forward pass: so a rank that has done a step knows the layout of all that follow. A collective, once."""
-        if not self._unsettled:
-            return
         updated = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
         for model in list(self._unsettled):
             if any(id(parameter) in updated for parameter in model.parameters()) and reducer.rebuild(model):
                 self._unsettled.remove(model)
-
-    def equalize_buffers(self):
-        """Copies rank 0's buffers to all ranks, as DDP does. A collective."""
-        for model, buffers, is_due in zip(self.models, self._buffers, self._has_own_buffers):
-            if is_due:
-                buffers.equalize(model.process_group)
 
     def drop_gradients(self, optimizer=None):
         """Drops gradients, so that an update changes nothing."""

@@ -1,12 +1,13 @@
 """Random numbers that don't depend on a process' past.
 
 Each rank has a seed of its own, known to all ranks: what its generator was seeded with when the Session was made (a program that
-seeds all ranks alike has the same numbers on all of them, as before). The generators are set from it before each batch is read
-and before each batch is trained. So a step that is done again, or by a new process, draws the same numbers.
+seeds all ranks alike has the same numbers on all of them, as before). The generators are set from it before each batch is read,
+or before it is trained on if the loader's own processes read. So a step that is done again, or by a new process, draws the same
+numbers.
 
     seed of rank 1: 42
-    step 7, batch 0, reading:   generators set from mix(42, 7, 0, 0)
-    step 7, batch 0, training:  generators set from mix(42, 7, 0, 1)
+    step 7, batch 0, read in this process:  generators set from mix(42, 7, 0, 0); a step that is done again reads it anew
+    step 7, batch 0, read by another one:   generators set from mix(42, 7, 0, 1)
 """
 
 import random

@@ -35,7 +35,7 @@ from ddprun.elastic.membership import say, say_recovery
 from ddprun.elastic.parts import Parts, checked_sampler, unwrapped
 from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session_memory import SessionMemory
-from ddprun.elastic.transfer import broadcast, mapped, version_of
+from ddprun.elastic.transfer import broadcast, tensors_in, version_of
 
 _EPOCH_NAMES = ("epoch", "ep", "epoch_idx", "epoch_index", "epoch_num", "epoch_number")  # of loops' variables
 Recovery = namedtuple("Recovery", "generation step seconds healed")
@@ -99,6 +99,7 @@ class Session:
         self._last = None      # (the sampler's state as the last step began, its number of batches)
         self._goes_on = True   # the loader's iteration, after a recovery
         self._source = None    # (loader, its iteration) that a break has left
+        self._draws = False    # reading a batch draws random numbers in this process, and training on it goes on with them
         self._first = 0        # the number in its epoch of the step's first batch
         self._is_at_end = False  # of the epoch, and not all ranks are known to be there
         self._has_met = False  # all ranks have, since the last step was begun
@@ -150,6 +151,7 @@ class Session:
         self._check_epoch(_variables_of_caller())
         accelerated.adapt(loader, self._parts.sampler, self._seed_place)
         ends = accelerated.Ends(loader)
+        self._draws = accelerated.reads_here(loader)
         with self._swallowing():
             source = self._iteration(loader)
             while True:
@@ -172,8 +174,9 @@ class Session:
                 if not self._kept:
                     self._begin()
                 self._kept.append(batch[0])
-                mapped(batch[0], lambda tensor: self._seen.append((tensor, version_of(tensor))))
-                self._seed(seeds.TRAINING, len(self._kept) - 1)
+                self._seen += [(tensor, version_of(tensor)) for tensor in tensors_in(batch[0])]
+                if not self._draws:
+                    self._seed(seeds.TRAINING, len(self._kept) - 1)
                 progress.mark(progress.Phase.TRAIN, self._steps + 1)
                 try:
                     yield batch[0]
@@ -288,7 +291,8 @@ class Session:
 
     def _read(self, source):
         """(the next batch,), or None at the end."""
-        self._seed(seeds.READING, len(self._kept))
+        if self._draws:
+            self._seed(seeds.READING, len(self._kept))
         for batch in source:
             return (batch,)
         return None
@@ -343,9 +347,7 @@ class Session:
 
     def _prepare_update(self, optimizer):
         if self._membership is not None and self._kept and not self._broken and not self._skips:
-            self._trying(self._parts.settle_buckets, optimizer)
-        if self._membership is not None and self._kept and not self._broken and not self._skips:
-            self._trying(self._parts.equalize_buffers)
+            self._trying(self._parts.before_update, optimizer)
         if self._broken or self._skips:
             self._parts.drop_gradients(optimizer)
 
@@ -535,7 +537,7 @@ class Session:
         sampler, place = self._parts.sampler, (self._membership.rank, self._membership.size)
         has_changed = any(version_of(tensor) != version for tensor, version in self._seen)  # by the body of the loop, in place
         self._kept, self._rest, self._seen = [], self._kept + self._rest, []
-        if has_changed or (sampler.rank, sampler.world_size) != place:
+        if has_changed or self._draws or (sampler.rank, sampler.world_size) != place:
             if sampler.state_dict() != self._parts.place_in_data():
                 sampler.load_state_dict(self._parts.place_in_data())
             sampler.reform(*place)  # the step's samples are dealt, and read, anew

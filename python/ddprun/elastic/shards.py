@@ -118,10 +118,7 @@ class ShardedParts(Parts):
     def put_buffers(self, buffers):
         pass
 
-    def settle_buckets(self, optimizer):
-        pass
-
-    def equalize_buffers(self):
+    def before_update(self, optimizer):
         pass
 
     def layouts(self):

@@ -287,8 +287,7 @@ class Attached:
 
     def _before_update(self, optimizer, *_):
         self._check_given_up()
-        self._parts.settle_buckets(optimizer)
-        self._parts.equalize_buffers()
+        self._parts.before_update(optimizer)
         table = torch.zeros(self._membership.size, 2, dtype=torch.float64)
         table[self._membership.rank] = torch.tensor(self._own(), dtype=torch.float64)
         dist.all_reduce(table)

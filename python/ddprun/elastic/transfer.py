@@ -8,6 +8,7 @@ import torch.distributed as dist
 
 # Smaller tensors are sent together.
 _SMALL_BYTES = 65536
+_PLAIN = (int, float, str, bool, type(None))
 
 
 class _Tensor:
@@ -22,8 +23,21 @@ def copied(tree):
     return mapped(tree, lambda tensor: tensor.detach().clone())
 
 
+def tensors_in(tree):
+    """The tensors that are leaves of a tree."""
+    if isinstance(tree, torch.Tensor):
+        return [tree]
+    if isinstance(tree, dict):
+        tree = tree.values()
+    elif not isinstance(tree, (list, tuple)):
+        return []
+    return [tensor for value in tree for tensor in tensors_in(value)]
+
+
 def mapped(tree, change, kind=torch.Tensor):
     """The tree with change(leaf) in place of each leaf of a kind."""
+    if type(tree) in _PLAIN:
+        return tree
     if isinstance(tree, kind):
         return change(tree)
     if isinstance(tree, dict):
