@@ -213,6 +213,39 @@ class Nodes(ShardsCase):
         begun = {line["step"] for line in self.journal.find("ready", generation=2)}
         self.assertTrue(begun and begun <= {15, 20}, begun)
 
+    def test_the_job_grows_and_shrinks(self):
+        """All are restarted, and each rank's new part is of the newest step that all had."""
+        self.follow()
+        first = self.start_node(0, "1:2", "average", "parts")
+        self.wait(lambda: 8 in self.steps(1), "steps of two", first)
+        second = self.start_node(1, "1:2", "average", "parts")
+        self.wait(lambda: len(self.journal.find("step", step=32, world=4)) == 4, "steps of four", first)
+        second.signal(signal.SIGKILL)
+        self.end(first, self.journal)
+        worlds = self.worlds()
+        self.assertEqual([2, 4, 2], [world for _, world in worlds], worlds)
+        for (generation, former), (following, world) in zip(worlds, worlds[1:]):
+            step = min(line["step"] for line in self.journal.find("ready", generation=following))
+            self.assertLessEqual(max(self.steps(generation)) - step, 2 * EVERY, f"generation {following}")
+            before, after = self.whole(generation, step, former), self.whole(following, step, world)
+            self.assertEqual(before, after, f"generation {following}")
+            self.assertGreater(len(after), 30)
+            self.assertIn(f"the state of step {step}, which {former} workers have saved in memory, is divided among {world}",
+                          first.text())
+
+    def worlds(self):
+        """(generation, number of workers) of those that have trained."""
+        return sorted({(line["generation"], line["world"]) for line in self.journal.find("step")})
+
+    def steps(self, generation):
+        return {line["step"] for line in self.journal.find("step", generation=generation)}
+
+    def whole(self, generation, step, world):
+        """The tensors that ranks have in parts, each part after the other."""
+        lines = sorted(self.journal.find("parts", generation=generation, step=step, world=world), key=lambda line: line["rank"])
+        self.assertEqual(world, len(lines), f"generation {generation}")
+        return {name: "".join(line["parts"][name] for line in lines) for name in lines[0]["parts"]}
+
 
 def main():
     if not torch_is_there():

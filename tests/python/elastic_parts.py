@@ -5,6 +5,7 @@ import collections
 import contextlib
 import ctypes
 import io
+import itertools
 import os
 import socket
 import subprocess
@@ -22,7 +23,7 @@ sys.path[:0] = [os.path.join(HERE, "..", "..", "python")]
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from ddprun import elastic  # noqa: E402
-from ddprun.elastic import groups, unkept  # noqa: E402
+from ddprun.elastic import groups, resharding, snapshot, unkept  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
@@ -33,6 +34,7 @@ except ImportError:
 
 SAMPLES, BATCH = 44, 2  # 22 batches an epoch
 PATIENCE = timedelta(seconds=60)
+Shard = collections.namedtuple("Shard", "dim")
 
 
 class Data(torch.utils.data.Dataset):
@@ -214,6 +216,44 @@ class Forgotten(unittest.TestCase):
             self.shut_down()
         self.assertEqual((False, False), (any(looks), self.backend.gave_up))
         self.assertEqual([[2.0, 2.0, 2.0]], [one.tolist() for one in self.work.get_future().wait()])
+
+
+class OtherNumbers(unittest.TestCase):
+    """A state of a number of ranks, for another number of ranks."""
+
+    @staticmethod
+    def cut(whole, dimension, ranks, rank):
+        """A rank's part of a tensor; those of the last ranks may be empty."""
+        parts = list(whole.chunk(ranks, dimension))
+        return (parts + [parts[0].narrow(dimension, 0, 0)] * ranks)[rank].clone()
+
+    def test_all_cuts(self):
+        shape_of = {0: lambda length: (length, 3), 1: lambda length: (2, length)}
+        for before, now, length, dimension in itertools.product(range(1, 6), range(1, 6), range(1, 12), shape_of):
+            whole, read = torch.rand(shape_of[dimension](length)), []
+            mesh = types.SimpleNamespace(size=lambda now=now: now)
+            like = types.SimpleNamespace(placements=(Shard(dimension),), device_mesh=mesh)
+            own = {"models": [{"a": like}], "optimizers": [{"state": {0: like}}]}
+
+            def load(source, before=before, dimension=dimension, whole=whole, read=read):
+                read.append(source)
+                part = self.cut(whole, dimension, before, source)
+                first, second = (snapshot.Shard(one, whole.shape, whole.stride()) for one in (part, -part))
+                state = {0: {"m": second, "step": torch.tensor(7)}}
+                return {"models": [{"a": first}], "optimizers": [{"state": state}], "own": source}
+            for rank in range(now):
+                read.clear()
+                tree, case = resharding.tree_of(load, before, rank, now, own), (before, now, length, dimension, rank)
+                part = self.cut(whole, dimension, now, rank)
+                self.assertTrue(torch.equal(part, tree["models"][0]["a"].tensor), case)
+                self.assertTrue(torch.equal(-part, tree["optimizers"][0]["state"][0]["m"].tensor), case)
+                self.assertEqual((rank % before, len(set(read))), (tree["own"], len(read)), case)
+
+    def test_what_is_cut_otherwise(self):
+        like = types.SimpleNamespace(placements=(Shard(0), Shard(1)), device_mesh=types.SimpleNamespace(size=lambda: 4))
+        for own in (like, torch.ones(2), None):
+            with self.assertRaisesRegex(resharding.OtherLayout, "isn't cut along one dimension among all ranks"):
+                resharding.tree_of(lambda _: {"a": snapshot.Shard(torch.ones(1, 2), (2, 2), (2, 1))}, 2, 0, 4, {"a": own})
 
 
 class Unkept(unittest.TestCase):

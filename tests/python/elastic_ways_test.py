@@ -74,6 +74,14 @@ class Refusals(ElasticCase):
 class Evaluations(ElasticCase):
     PROGRAM = WAYS
 
+    def test_a_worker_is_lost_after_an_epochs_last_step(self):
+        """The others wait for it at the epoch's end. All come to the end, and to the evaluation after it."""
+        digest, _ = self.undisturbed("epochs", "evaluate", steps=80)
+        agent, journal, events = self.start("epochs", "evaluate", "last", steps=80)
+        self.assertEqual(digest, self.end(agent, journal))
+        self.assertEqual((4, 2), (len(events.find("worker_started")), len(events.find("worker_kept"))))
+        self.assertEqual([0, 1, 2], sorted(line["rank"] for line in journal.find("evaluation", step=40)))
+
     def test_a_worker_is_lost_between_two_epochs(self):
         """The others leave the evaluation out, and go on in their processes."""
         digest, _ = self.undisturbed("epochs", "evaluate", "guarded", steps=80)

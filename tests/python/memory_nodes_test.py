@@ -27,11 +27,11 @@ class NodesCase(MemoryCase):
         self.journal = self.bed.follower.follow(self.bed.path("nodes.steps"))
         self.events = [self.bed.follower.follow(self.bed.path(f"node{node}.events")) for node in range(3)]
 
-    def start_node(self, node, script, *arguments, options=(), stops=()):
+    def start_node(self, node, script, *arguments, options=(), stops=(), nodes=2):
         return self.bed.run(f"node{node}", [
-            "--nnodes", 2, "--nproc_per_node", 2, "--max_restarts", 3, "--local_addr", "127.0.0.1", "--rdzv_backend", "c10d",
-            "--rdzv_endpoint", self.endpoint, "--rdzv_conf", f"is_host={int(node == 0)}", *AHEAD, "--event_log",
-            self.events[node].path, *options, script, self.journal.path, *arguments],
+            "--nnodes", nodes, "--nproc_per_node", 2, "--max_restarts", 3, "--local_addr", "127.0.0.1", "--rdzv_backend", "c10d",
+            "--rdzv_endpoint", self.endpoint, "--rdzv_conf", f"is_host={int(node == 0)},last_call_timeout=60", *AHEAD,
+            "--event_log", self.events[node].path, *options, script, self.journal.path, *arguments],
             env={"MEMORY_STOPS": ",".join(":".join(map(str, stop)) for stop in stops), "MEMORY_STOPS_BY": "LOCAL_RANK"})
 
     def lose_a_node(self, *forms, every=EVERY, stops=(), when, also_workers=False, script=TRAINING, options=()):
@@ -114,6 +114,31 @@ class LostNode(NodesCase):
         said = r"rank \d: no copies of checkpoints on another node: rank \d: .*--memory_checkpoints allows 2.0 MiB"
         self.bed.follower.refresh()
         self.assertRegex("\n".join(agent.text() for agent in self.bed.agents), said)
+
+
+class OtherNumbers(NodesCase):
+    """No node takes the lost one's place: two workers go on from what four have saved."""
+
+    def check(self, *forms, start):
+        agents = [self.start_node(node, TRAINING, STEPS, EVERY, *forms, nodes="1:2")
+                  for node in range(2)]
+        self.bed.wait(lambda: self.all_beyond(22), "steps of all", PATIENCE, alive=agents)
+        agents[1].signal(signal.SIGKILL)
+        self.assert_status(0, agents[0], PATIENCE)
+        self.bed.follower.refresh()
+        self.assertEqual({0: start, 1: start}, {line["rank"]: line["step"] for line in self.journal.find("start", generation=2)})
+        self.assertEqual([STEPS] * 2, [line["step"] for line in self.journal.find("end")])
+        return agents[0].text()
+
+    def test_shards(self):
+        said = self.check("fsdp", start=20)
+        self.assertIn("ddprun.elastic: the state of step 20, which 4 workers have saved in memory, is divided among 2", said)
+
+    def test_the_same_on_all_ranks(self):
+        self.check(start=20)
+
+    def test_twin_without_copies(self):
+        self.assertNotIn("is divided among", self.check("fsdp", "alone", start=0))
 
 
 class LostNodeOfASession(NodesCase):

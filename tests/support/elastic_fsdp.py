@@ -1,10 +1,10 @@
 """A loop over a model of fully_shard() that trains through failures: elastic_fsdp.py JOURNAL STEPS EVERY [FORM]...
 
 Each rank appends a line of JSON for each step that it has done, and at the end one with a digest of its part of all that a
-Session keeps. Forms: clip (the norm of all gradients), accumulate (two batches a step, the first without a sum), halves (a mesh
-of two dimensions: copies of shards), bf16 (mixed precision), evaluate (a pass after each epoch, in session.step()), average (an
-average of the parameters, in shards), workers (of the DataLoader), bare (no session.step()), lacking (torch lacks a name),
-compiled (layers),
+Session keeps. Forms: clip (the norm of all gradients), accumulate (two batches a step, the first without a sum), halves (a
+mesh of two dimensions: copies of shards), bf16 (mixed precision), evaluate (a pass after each epoch, in session.step()),
+average (an average of the parameters, in shards), workers (of the DataLoader), parts (lines with this rank's part of the
+state, at the beginning and with each checkpoint), bare (no session.step()), lacking (torch lacks a name), compiled (layers),
 lonely (torch's own group), still (no dropout), idle (clean() does nothing: the twin).
 FSDP_ENDS="GENERATION:RANK:STEP:WHERE,...": that rank ends in that step: before it, in its forward or backward pass, or after the
 update.
@@ -76,6 +76,18 @@ class Training:
         self.session = elastic.Session(self.model, self.optimizer, self.scheduler, sampler=self.sampler, memory_every=every,
                                        extra={"average": self.average} if "average" in forms else None)
         self.write("ready", step=self.session.step_number)
+        self.every = every
+        self.write_parts()
+
+    def write_parts(self):
+        if "parts" not in self.forms or self.session.step_number % self.every:
+            return
+        state, momenta = self.model.state_dict(), self.optimizer.state_dict()["state"]
+        own = {name: value for name, value in state.items() if hasattr(value, "_local_tensor")}
+        own.update({f"{number} {name}": values[name] for number, values in momenta.items() for name in ("exp_avg", "exp_avg_sq")})
+        own.update({f"average {name}": value for name, value in self.average.values.items() if "average" in self.forms})
+        self.write("parts", step=self.session.step_number,
+                   parts={name: value._local_tensor.numpy().tobytes().hex() for name, value in own.items()})
 
     def sharded(self, model):
         options = {}
@@ -118,6 +130,7 @@ class Training:
         self.ends("after")
         if self.session.step_number > before:
             self.write("step", step=self.session.step_number, loss=loss.item().hex(), samples=indices.tolist())
+            self.write_parts()
 
     def watch_passes(self):
         """Ends the process within a pass."""

@@ -5,8 +5,8 @@ model has no gradients in some steps), hook (a communication hook), stateful (Po
 DistributedDataParallel), outer (around it), join (its join()), neighbours (sends and receives between ranks, in the loop's
 body), synced (a model with a collective of its own, in its forward and backward pass), batchnorm (SyncBatchNorm, with no
 session.step()), replaced (buffers that each pass replaces by other tensors), again (a second Session after the first), late
-(rank 1 is killed in the evaluation after the last step, once), between (in one before), heirs (rank 1 is killed in step 12;
-its successor kills the others before it makes its Session).
+(rank 1 is killed in the evaluation after the last step, once), between (in one before), last (after the last step of the
+first epoch), heirs (rank 1 is killed in step 12; its successor kills the others before it makes its Session).
 """
 
 import contextlib
@@ -97,6 +97,8 @@ class Ways(Training):
         if "heirs" in self.forms and (os.environ["DDPRUN_GENERATION"], dist.get_rank(), self.session.step_number) == ("1", 1, 12):
             os.kill(os.getpid(), signal.SIGKILL)
         super().body(number, indices, inputs)
+        if "last" in self.forms and (os.environ["DDPRUN_GENERATION"], dist.get_rank(), self.session.step_number) == ("1", 1, 40):
+            os.kill(os.getpid(), signal.SIGKILL)
 
     def turn(self, inputs):
         """Adds the right neighbour's values to this rank's."""

@@ -24,10 +24,11 @@ from torch.nn.parallel import DistributedDataParallel
 
 from ddprun import grpc_channel
 from ddprun.agent import Agent
-from ddprun.elastic import membership, reducer, replicas
+from ddprun.elastic import reducer, replicas, resharding
 from ddprun.elastic.checkpoints import BUCKETS_KNOWN, Checkpoints, innermost, say
+from ddprun.elastic.membership import say as say_of_all
 from ddprun.elastic.session import Session
-from ddprun.elastic.snapshot import load_optimizer, storages_of
+from ddprun.elastic.snapshot import as_own, load_optimizer, storages_of
 
 # How long a rank waits for the others to say which steps they have.
 _MEETING_SECONDS = 1800.0
@@ -60,25 +61,27 @@ class MemoryCheckpoint:
             for part in several:
                 if not isinstance(part, torch.Generator) and not (hasattr(part, "state_dict") and hasattr(part, "load_state_dict")):
                     raise TypeError(f"{name}= has state_dict() and load_state_dict(), not {type(part).__name__}")
-        self._agent, self._checkpoints = Agent.of_environment(), None
+        self._agent, self._checkpoints, self._copies = Agent.of_environment(), None, None
         self._rank, self._world = int(os.environ.get("RANK", 0)), int(os.environ.get("WORLD_SIZE", 1))
         generation = os.environ.get("DDPRUN_GENERATION", "")
         self._generation = int(generation) if generation.isdigit() else 0
         self._layouts = [None] * len(self._models())
         self._least = BUCKETS_KNOWN if self._layouts else 1
         if self._agent is None or not self._generation:
-            membership.say("no checkpoints in memory: ddprun hasn't started this process")
+            say_of_all("no checkpoints in memory: ddprun hasn't started this process")
             return
         MemoryCheckpoint._exists = True
-        self._begin(3 if every == 1 else 2, copies and os.environ.get("GROUP_WORLD_SIZE", "1") != "1")
+        self._begin(3 if every == 1 else 2, copies)
         if self._checkpoints is not None and self._generation == 1:
             self._checkpoints.touch_ahead(self._tree())
 
     def _begin(self, slots, has_copies):
         try:
             self._checkpoints = Checkpoints(self._agent, slots, self._all(torch.optim.Optimizer), self._rank, self._world)
-            if has_copies:
-                self._checkpoints.replicas = replicas.Replicas(self._agent, self._checkpoints.slots, slots)
+            if has_copies and (self._generation > 1 or replicas.has_other_node()):  # other ranks may ask for checkpoints
+                self._copies = replicas.Replicas(self._agent, self._checkpoints.slots, slots)
+            if replicas.has_other_node():
+                self._checkpoints.replicas = self._copies
                 self._checkpoints.shared = self._shared
         except (grpc_channel.RpcError, OSError) as error:
             what = "checkpoints in memory" if self._checkpoints is None else "copies of checkpoints on another node"
@@ -94,20 +97,23 @@ class MemoryCheckpoint:
 
         All ranks call it, before the first step. RuntimeError: not all ranks have called it.
         """
-        copies = self._checkpoints.replicas if self._checkpoints is not None else None
-        if self._agent is None or self._generation <= 1 and os.environ.get("GROUP_WORLD_SIZE", "1") == "1":
+        if self._agent is None or self._generation <= 1 and not replicas.has_other_node():
             return 0
+        copies = self._copies
         own = {"own": replicas.note_of(self._checkpoints.slots) if self._checkpoints is not None else []}
         notes = self._meet("memory", copies.note() if copies is not None else own)
-        step, holders = replicas.choose(notes)
+        step, world, holders = replicas.newest(notes)
         if self._checkpoints is None:
             return 0
+        if world not in (None, self._world) and not all("address" in note for note in notes):
+            say_of_all(f"{world} workers have saved checkpoints in memory, and there are {self._world} now, without copies=True")
+            step = None
         self._checkpoints.wait()
         self._checkpoints.slots.keep_only(step)
         if copies is not None:
             copies.keep_only(step)
         if step is not None:
-            self._load(step, self._fetched(step, holders, notes))
+            step = self._taken(step, world, holders, notes)
         if copies is not None:
             notes[self._rank] = copies.note()
             copies.begin(notes, self._rank)
@@ -140,14 +146,39 @@ class MemoryCheckpoint:
                 found |= storages_of([optimizer])
         return found
 
+    def _taken(self, step, world, holders, notes):
+        """Takes this rank's state of a step. Returns the step; None = it can't be had."""
+        # What others fetch mustn't change before all have got theirs.
+        try:
+            if world == self._world:
+                tree = self._checkpoints.load(step, self._modules(), self._fetched(step, holders, notes))
+            else:
+                tree = self._of_others(step, world, holders, notes)
+                self._meet("taken", {})
+        except resharding.OtherLayout as error:
+            say_of_all(f"the checkpoints in memory are of {world} workers, and aren't for {self._world}: {error}")
+            return None
+        self._put(tree, has_generators=self._rank < world)
+        if world != self._world:
+            say_of_all(f"the state of step {step}, which {world} workers have saved in memory, is divided among {self._world}")
+        return step
+
+    def _of_others(self, step, world, holders, notes):
+        own = {"parts": {name: [resharding.likes_of(part) for part in several] for name, several in self._parts.items()}}
+        former = self._copies.former(notes, step, world, holders)
+        try:
+            return resharding.tree_of(lambda source: self._checkpoints.load(step, {}, former(source)), world, self._rank, self._world, own)
+        except OSError as error:
+            raise RuntimeError(f"a former rank's checkpoint in memory: {error}") from None
+
     def _fetched(self, step, holders, notes):
-        """(slot, head) of this rank's checkpoint, which another rank may have. It mustn't change before all have got theirs."""
+        """(slot, head) of this rank's checkpoint, which another rank may have."""
         found = None
         if holders[self._rank] != self._rank:
             try:
-                if self._checkpoints.replicas is None:
+                if self._copies is None:
                     raise OSError("this rank has no address")
-                found = self._checkpoints.replicas.fetch(notes[holders[self._rank]], step, self._rank, self._world)
+                found = self._copies.fetch(notes[holders[self._rank]], step, self._rank, self._world)
             except OSError as error:
                 raise RuntimeError(f"the connection to rank {holders[self._rank]}, which has this rank's checkpoint: {error}") from None
         if holders != list(range(self._world)):
@@ -163,9 +194,8 @@ class MemoryCheckpoint:
             raise RuntimeError(f"MemoryCheckpoint.restore() is called by all ranks: {error.text}") from None
         return [json.loads(one) for one in answers]
 
-    def _load(self, step, found):
+    def _put(self, tree, has_generators):
         places = [(name, number, part) for name, several in self._parts.items() for number, part in enumerate(several)]
-        tree = self._checkpoints.load(step, self._modules(), found)
         # Optimizers last: a scheduler's load_state_dict() doesn't put its rate into the optimizer.
         for name, number, part in sorted(places, key=lambda place: isinstance(place[2], torch.optim.Optimizer)):
             state = tree["parts"][name][number]
@@ -174,12 +204,13 @@ class MemoryCheckpoint:
             elif isinstance(part, torch.Generator):
                 part.set_state(state)
             elif state is not None:
-                part.load_state_dict(state)
+                part.load_state_dict(as_own(state, part.state_dict()))
         self._layouts = tree["layouts"]
         for model, layout in zip(self._models(), self._layouts):
             if layout is not None and not reducer.missing_parts():
                 reducer.reform(model, layout)
-        _set_generators(tree["generators"])
+        if has_generators:
+            _set_generators(tree["generators"])
 
     def _all(self, kind):
         return [part for several in self._parts.values() for part in several if isinstance(part, kind)]

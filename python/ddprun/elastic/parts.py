@@ -88,7 +88,7 @@ class Parts:
         self._small = {
             "groups": [[{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
                        for optimizer in self.optimizers],
-            "stateful": [copied(one.state_dict()) for one in self._stateful()]}
+            "stateful": [copied(one.state_dict()) for one in self.stateful()]}
         if self._place is None and self.sampler is not None:
             self._place = self.sampler.state_dict()
 
@@ -168,7 +168,7 @@ class Parts:
         return {"models": [self._bare(model).state_dict() for model in self.models],
                 "unsaved": [buffers.unsaved() for buffers in self._buffers],
                 "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
-                "small": {"groups": None, "stateful": [one.state_dict() for one in self._stateful()]},
+                "small": {"groups": None, "stateful": [one.state_dict() for one in self.stateful()]},
                 "sampler": self.place_in_data()}
 
     def load(self, state):
@@ -191,11 +191,11 @@ class Parts:
             self.sampler.load_state_dict(place)
         return goes_on
 
-    def _stateful(self):
+    def stateful(self):
         return [*self.schedulers, *self.scalers, *self.extra.values()]
 
     def _put_small(self, small):
-        for one, state in zip(self._stateful(), small["stateful"]):
+        for one, state in zip(self.stateful(), small["stateful"]):
             one.load_state_dict(copied(state))
         # After the schedulers: their load_state_dict() doesn't put the optimizer's learning rate back.
         for optimizer, groups in zip(self.optimizers, small["groups"] or []):

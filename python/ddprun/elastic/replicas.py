@@ -43,6 +43,10 @@ _OWN_SECONDS = 20.0
 _STRANGER_SECONDS = 20.0
 
 
+def has_other_node():
+    return os.environ.get("GROUP_WORLD_SIZE", "1") != "1"
+
+
 class Replicas:
     """The copies that this worker keeps for another node, and the sender of its own. Threads: the one that trains, and that of
     Checkpoints for send(); it starts others."""
@@ -74,12 +78,14 @@ class Replicas:
         own = notes[rank]
         nodes = 1 + max(note["node"] for note in notes if "node" in note)
         theirs = [other for other, note in enumerate(notes) if note.get("node") == (own["node"] + 1) % nodes]
-        if not theirs or nodes == 1:
+        if nodes == 1:
+            return
+        if not theirs:
             say("no copies of checkpoints on another node: its workers keep none")
             return
         self._connection, self._peer = None, (notes[theirs[own["local"] % len(theirs)]], own["local"] // len(theirs))
         for step, of, world, _ in own["own"]:
-            if of == rank and [step, of, world] not in [one[:3] for one in self._peer[0]["copies"]]:
+            if (of, world) == (rank, len(notes)) and [step, of, world] not in [one[:3] for one in self._peer[0]["copies"]]:
                 self.send(*next((slot, head) for slot, head in self._own.whole() if (head.step, head.rank) == (step, rank)))
 
     def leave(self):
@@ -90,11 +96,11 @@ class Replicas:
                 with contextlib.suppress(OSError):
                     self._connection.shutdown(socket.SHUT_RDWR)  # a send that waits ends
 
-    def keep_only(self, step):
-        """Forgets all copies but those of a step. None: all."""
+    def keep_only(self, step, world=None):
+        """Forgets copies as Slots.keep_only()."""
         with self._lock:
             for group in self._groups.values():
-                group.keep_only(step)
+                group.keep_only(step, world)
 
     def send(self, slot, head):
         """Begins to send a checkpoint, which mustn't change before wait()."""
@@ -112,25 +118,33 @@ class Replicas:
         with self._lock:
             self._lock.wait_for(lambda: self._job is None)
 
-    def fetch(self, note, step, rank, world):
-        """Gets a checkpoint from the worker that has written the note; (slot, head). OSError: it can't be had."""
+    def fetch(self, note, step, rank, world, aside=False):
+        """Gets a checkpoint from the worker that has written the note; (slot, head). aside: into none of the own slots. OSError: it
+        can't be had."""
         with _connected(note) as connection:
             connection.sendall(_MESSAGE.pack(_GIVE, 0, step, rank, world, 0, 0, 0))
             _, _, *head = _MESSAGE.unpack(_received(connection, _MESSAGE.size))
-            slot, head = self._place_for(Head(0, *head))
+            slot, head = self._place_for(Head(0, *head), aside)
             slot.begin(head)
             _receive_into(connection, slot.payload(head))
             slot.finish(head)
         return slot, head
 
-    def _place_for(self, head):
+    def _place_for(self, head, aside):
         """One of the own slots, so that the agent has it from now on; else other memory."""
-        if len(self._own.whole()) < self._count:
+        if not aside and len(self._own.whole()) < self._count:
             try:
                 return self._own.next(head)
             except (grpc_channel.RpcError, OSError):
                 pass
         return Slots(_OwnMemory(), 1).next(head)
+
+    def former(self, notes, step, world, holders):
+        """For resharding.tree_of(): a function from one of `world` former ranks to its checkpoint, (slot, head). OSError."""
+        def found(source):
+            own = ((slot, head) for slot, head in self._own.whole() if head[1:4] == (step, source, world))
+            return next(own, None) or self.fetch(notes[holders[source]], step, source, world, aside=True)
+        return found
 
     def _group(self, sender):
         if sender not in self._groups:
@@ -270,18 +284,28 @@ def note_of(slots):
     return [[head.step, head.rank, head.world, head.shared] for _, head in slots.whole()]
 
 
-def choose(notes):
-    """The newest step that all ranks' checkpoints exist for, and which rank has each one: (step, [rank]), or (None, None)."""
-    holders = {}
+def choose(notes, world=None):
+    """The newest step that all checkpoints of `world` ranks exist for, by default of as many as there are notes, and which rank has
+    each one: (step, [rank]), or (None, None)."""
+    world, holders = world or len(notes), {}
     for holder, note in enumerate(notes):
         own = note["own"]
         usable = [one for one in note.get("copies", []) if not one[3] or any((one[0], one[3]) == (mine[0], mine[3]) for mine in own)]
-        for step, rank, world, _ in own + usable:
-            if world == len(notes):
+        for step, rank, of, _ in own + usable:
+            if of == world:
                 found = holders.setdefault(step, {})
                 found[rank] = rank if rank == holder else found.get(rank, holder)
-    step = max((step for step, found in holders.items() if len(found) == len(notes)), default=None)
-    return (step, [holders[step][rank] for rank in range(len(notes))]) if step is not None else (None, None)
+    step = max((step for step, found in holders.items() if len(found) == world), default=None)
+    return (step, [holders[step][rank] for rank in range(world)]) if step is not None else (None, None)
+
+
+def newest(notes):
+    """choose() of any number of ranks: (step, number of ranks, [rank]), or (None, None, None)."""
+    worlds = {one[2] for note in notes for one in note["own"] + note.get("copies", [])}
+    found = [(step, world == len(notes), world, holders) for world in worlds for step, holders in [choose(notes, world)]
+             if step is not None]
+    step, _, world, holders = max(found, default=(None,) * 4)
+    return step, world, holders
 
 
 def digest_of(slot, head):

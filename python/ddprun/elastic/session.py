@@ -537,11 +537,12 @@ class Session:
         sampler, place = self._parts.sampler, (self._membership.rank, self._membership.size)
         has_changed = any(version_of(tensor) != version for tensor, version in self._seen)  # by the body of the loop, in place
         self._kept, self._rest, self._seen = [], self._kept + self._rest, []
-        if has_changed or self._draws or (sampler.rank, sampler.world_size) != place:
+        if has_changed or self._draws and self._rest or (sampler.rank, sampler.world_size) != place:
             if sampler.state_dict() != self._parts.place_in_data():
                 sampler.load_state_dict(self._parts.place_in_data())
             sampler.reform(*place)  # the step's samples are dealt, and read, anew
             self._parts.end()
-            self._rest, self._in_data, self._goes_on = [], False, False
+            self._rest, self._in_data = [], False
+            self._goes_on = self._goes_on and self._is_at_end  # the epoch has no batch more
         self._parts.begin_again()
         self._skips, self._updates = self._updates + self._skips, 0

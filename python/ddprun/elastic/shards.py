@@ -20,7 +20,7 @@ import torch
 import torch.distributed as dist
 
 from ddprun import grpc_channel
-from ddprun.elastic import replicas
+from ddprun.elastic import replicas, resharding
 from ddprun.elastic.checkpoints import Checkpoints
 from ddprun.elastic.checkpoints import say as say_of_rank
 from ddprun.elastic.groups import groups
@@ -132,7 +132,7 @@ class ShardedParts(Parts):
             buffers.put_unsaved(given)
         for optimizer, given in zip(self.optimizers, state["optimizers"]):
             load_optimizer(optimizer, given)
-        own = [one.state_dict() for one in self._stateful()]
+        own = [one.state_dict() for one in self.stateful()]
         self._put_small({**state["small"], "stateful": as_own(state["small"]["stateful"], own)})
 
 
@@ -149,8 +149,9 @@ class ShardMemory:
         slots = 3 if self._every == 1 else 2  # as a MemoryCheckpoint
         try:
             self._checkpoints = Checkpoints(membership.agent, slots, parts.optimizers, membership.rank, membership.size)
-            if os.environ.get("GROUP_WORLD_SIZE", "1") != "1":
+            if membership.generation > 1 or replicas.has_other_node():  # there may be checkpoints that other ranks ask for
                 self._copies = replicas.Replicas(membership.agent, self._checkpoints.slots, slots)
+            if replicas.has_other_node():
                 self._checkpoints.replicas = self._copies
         except (grpc_channel.RpcError, OSError) as error:
             what = "checkpoints in memory" if self._checkpoints is None else "copies of checkpoints on another node"
@@ -182,11 +183,11 @@ class ShardMemory:
     def touch_ahead(self):
         pass
 
-    def first(self, tree):
-        """Saves the state before the first step."""
+    def first(self, step, tree):
+        """Saves the state with which this number of ranks begins."""
         if self.is_there():
             self._checkpoints.touch_ahead(self._parts.state())
-            self._checkpoints.save(0, tree)
+            self._checkpoints.save(step, tree)
             self._checkpoints.wait()
 
     def after_step(self, steps, more):
@@ -208,6 +209,20 @@ class ShardMemory:
         modules = {("models", number): model for number, model in enumerate(self._parts.models)}
         return self._checkpoints.load(step, modules, found or self._checkpoints.find(step, rank))
 
+    def take_over(self, step, world, holders, notes):
+        """Returns this rank's state of a step that another number of ranks has saved. A collective. OtherLayout; PeerError."""
+        parts, place = self._parts, self._membership
+        own = {"models": [model.state_dict() for model in parts.models],
+               "optimizers": [resharding.likes_of(optimizer) for optimizer in parts.optimizers],
+               "small": {"stateful": [one.state_dict() for one in parts.stateful()]}}
+        former = self._copies.former(notes, step, world, holders)
+        try:
+            tree = resharding.tree_of(lambda source: self._checkpoints.load(step, {}, former(source)), world, place.rank, place.size, own)
+        except OSError as error:
+            raise PeerError(f"a former rank's checkpoint: {error}") from None
+        dist.barrier()  # what others fetch mustn't be forgotten before
+        return tree
+
     def _fetched(self, step, holder, notes, rank):
         try:
             if self._copies is None:
@@ -216,12 +231,12 @@ class ShardMemory:
         except OSError as error:
             raise PeerError(f"rank {holder}, which has this rank's checkpoint: {error}") from None
 
-    def forget_others(self, step):
-        """Forgets all checkpoints but those of a step. None: all."""
+    def forget_others(self, step, world=None):
+        """Forgets all checkpoints but those of a step, and of another number of ranks. step None: all."""
         if self._checkpoints is not None:
-            self._checkpoints.slots.keep_only(step)
+            self._checkpoints.slots.keep_only(step, world)
         if self._copies is not None:
-            self._copies.keep_only(step)
+            self._copies.keep_only(step, world)
 
     def begin_copies(self, notes, rank):
         if self._copies is not None:
@@ -237,7 +252,8 @@ class ShardedSession(Session):
     """A Session whose ranks all go back to a checkpoint."""
 
     _PARTS, _MEMORY = ShardedParts, ShardMemory
-    _is_in_batches = _is_back = False
+    _is_in_batches = False
+    _is_back = _is_over = False  # this process has its state from checkpoints of as many ranks, or of another number
     _batches = 1  # of a step: as many as the last one had
 
     def _watch_passes(self):
@@ -280,9 +296,10 @@ class ShardedSession(Session):
     def _start(self):
         missing = sorted({name for model in self._parts.models for name in missing_parts(model)})
         if not self._is_back:
-            self._memory.forget_others(None)
+            if not self._is_over:
+                self._memory.forget_others(None)
             if not missing:
-                self._memory.first({**self._parts.state(), **self._beside_parts()})
+                self._memory.first(self._steps, {**self._parts.state(), **self._beside_parts()})
         notes = self._told("first", {**self._memory.note(), "is_there": self._memory.is_there(), "missing": missing})
         why = next((f"torch {torch.__version__} lacks {', '.join(note['missing'])}" for note in notes if note["missing"]), "")
         if not why and not all(note["is_there"] for note in notes):
@@ -293,6 +310,7 @@ class ShardedSession(Session):
             self._membership = None
             return
         if not self._is_back:
+            self._memory.forget_others(self._steps, self._membership.size)
             self._memory.begin_copies(notes, self._membership.rank)
         self._membership.watch()
 
@@ -303,13 +321,19 @@ class ShardedSession(Session):
     def _resume(self):
         """Goes on from a checkpoint when all processes are new."""
         notes = self._told("memory", self._memory.note())
-        step, holders = replicas.choose(notes)
-        if step is None:
+        step, world, holders = replicas.newest(notes)
+        if step is None or not all("place" in note for note in notes):
             return
-        saved = next(note["places"][step] for note in notes if step in note.get("places", {}))
-        if saved < max(note["place"] for note in notes if "place" in note):
+        saved = next(note["places"][step] for note in notes if step in note["places"])
+        if saved < max(note["place"] for note in notes):
             return  # the script has loaded one that is further in the data
-        self._go_back(step, holders, notes)
+        if world == self._membership.size:
+            self._go_back(step, holders, notes)
+            return
+        try:
+            self._go_over(step, world, holders, notes)
+        except resharding.OtherLayout as error:
+            say(f"the checkpoints in memory are of {world} workers, and aren't for {len(notes)}: {error}")
 
     # ---- recovery
 
@@ -332,15 +356,24 @@ class ShardedSession(Session):
             raise NoWayBack(f"this is rank {place[0]} of {place[1]} now, and has the part of rank {sampler.rank} of "
                             f"{sampler.world_size} of a model of fully_shard(): this process ends, and is restarted")
 
+    def _go_over(self, step, world, holders, notes):
+        own = self._seeds.table
+        self._load(step, self._memory.take_over(step, world, holders, notes))
+        self._seeds, self._is_over = self._seeds.extended(own), True
+        say(f"the state of step {step}, which {world} workers have saved in memory, is divided among {len(notes)}")
+
     def _go_back(self, step, holders, notes):
         rank = self._membership.rank
-        tree = self._memory.take(step, holders, notes, rank)
-        self._parts.load(tree)
+        self._load(step, self._memory.take(step, holders, notes, rank))
         self._memory.begin_copies(notes, rank)
+        self._is_back = True
+
+    def _load(self, step, tree):
+        self._parts.load(tree)
         place, self._done = tree["end"] or (tree["sampler"], 0)
         self._parts.end()
         self._parts.sampler.load_state_dict(place)
-        self._goes_on, self._is_back = False, True
+        self._goes_on = False
         self._forget()
         self._steps, self._last, self._seeds = step, tree["end"], Seeds(tree["seeds"])
         self._batches = tree["batches"]

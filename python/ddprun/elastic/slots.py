@@ -174,10 +174,10 @@ class Slots:
         """[(slot, head)] of the whole checkpoints."""
         return [(slot, head) for slot, head in ((slot, slot.head()) for slot in self._slots) if head is not None]
 
-    def keep_only(self, step):
-        """Forgets all checkpoints but that of a step. None: all."""
+    def keep_only(self, step, world=None):
+        """Forgets all checkpoints but that of a step. step None: all. world: and of another number of ranks; None = any."""
         for slot, head in self.whole():
-            if head.step != step:
+            if head.step != step or world not in (None, head.world):
                 slot.clear()
 
     def write(self, step, rank, world, text, pieces, is_right=lambda: True):

@@ -194,10 +194,10 @@ def load(text, read, modules):
     read([(targets[number].data_ptr(), _bytes_of(targets[number])) for number in sorted(targets)])
     for number, tensor in copies:
         tensor.copy_(targets[number])
-    return mapped(tree, lambda leaf: _Shard(targets[leaf.number], *leaf.whole) if leaf.whole else targets[leaf.number], _Leaf)
+    return mapped(tree, lambda leaf: Shard(targets[leaf.number], *leaf.whole) if leaf.whole else targets[leaf.number], _Leaf)
 
 
-class _Shard:
+class Shard:
     """A tensor that is this rank's shard of a whole one."""
 
     def __init__(self, tensor, shape, stride):
@@ -224,14 +224,14 @@ def _own_tensors(module, state):
 def load_optimizer(optimizer, state):
     """optimizer.load_state_dict(), in which shards become DTensors as their parameters."""
     parameters = [parameter for group in optimizer.param_groups for parameter in group["params"]]
-    whole = {**state, "state": {number: mapped(values, lambda shard, number=number: _sharded(shard, parameters[number]), _Shard)
+    whole = {**state, "state": {number: mapped(values, lambda shard, number=number: _sharded(shard, parameters[number]), Shard)
                                 for number, values in state["state"].items()}}
     optimizer.load_state_dict(whole)
 
 
 def as_own(tree, own):
     """A tree in which shards become DTensors as those in the same places of a tree of this rank's own."""
-    if isinstance(tree, _Shard):
+    if isinstance(tree, Shard):
         return _sharded(tree, own) if hasattr(own, "_local_tensor") else tree.tensor
     if isinstance(tree, dict):
         return {key: as_own(value, own.get(key) if isinstance(own, dict) else None) for key, value in tree.items()}
