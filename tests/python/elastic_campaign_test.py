@@ -18,7 +18,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
-from bed import WHOLE, free_port, torch_is_there  # noqa: E402
+from bed import WHOLE, free_port, main_with_torch  # noqa: E402
 from ddprun.data import ElasticSampler  # noqa: E402
 from elastic_test import TRAINING, ElasticCase  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
@@ -214,13 +214,5 @@ def add_tests():
         setattr(Campaign, f"test_{form}", lambda self, form=form, kills=kills: self.check(form, kills))
 
 
-def main():
-    if not torch_is_there():
-        print("no torch: run scripts/setup")
-        return 0
-    add_tests()
-    return unittest.main(verbosity=2)
-
-
 if __name__ == "__main__":
-    main()
+    main_with_torch()

@@ -9,12 +9,11 @@ import random
 import re
 import signal
 import sys
-import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
-from bed import ROOT, WHOLE_ONLY, free_port, torch_is_there  # noqa: E402
+from bed import ROOT, WHOLE_ONLY, free_port, main_with_torch  # noqa: E402
 from elastic_test import AHEAD, PATIENCE, STEPS, ElasticCase  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
@@ -247,12 +246,5 @@ class Nodes(ShardsCase):
         return {name: "".join(line["parts"][name] for line in lines) for name in lines[0]["parts"]}
 
 
-def main():
-    if not torch_is_there():
-        print("no torch: run scripts/setup")
-        return 0
-    return unittest.main(verbosity=2)
-
-
 if __name__ == "__main__":
-    main()
+    main_with_torch()

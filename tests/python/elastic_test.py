@@ -9,12 +9,11 @@ import os
 import random
 import signal
 import sys
-import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
-from bed import ROOT, SLOW, TORCH_PYTHON, WHOLE, WHOLE_ONLY, BedTestCase, free_port, torch_is_there  # noqa: E402
+from bed import ROOT, SLOW, TORCH_PYTHON, WHOLE, WHOLE_ONLY, BedTestCase, free_port, main_with_torch  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
 TRAINING = os.path.join(ROOT, "tests", "support", "elastic_python.py")
@@ -363,12 +362,5 @@ class ElsewhereCase(ElasticCase):
         self.assertIn('"step": 50', text)
 
 
-def main():
-    if not torch_is_there():
-        print("no torch: run scripts/setup")
-        return 0
-    return unittest.main(verbosity=2)
-
-
 if __name__ == "__main__":
-    main()
+    main_with_torch()

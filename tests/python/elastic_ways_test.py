@@ -5,12 +5,11 @@ undisturbed run after kills, or is refused by name.
 
 import os
 import sys
-import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
-from bed import ROOT, WHOLE_ONLY, torch_is_there  # noqa: E402
+from bed import ROOT, WHOLE_ONLY, main_with_torch  # noqa: E402
 from elastic_test import PATIENCE, ElasticCase, KillsCase  # noqa: E402
 
 WAYS = os.path.join(ROOT, "tests", "support", "elastic_ways.py")
@@ -121,12 +120,5 @@ class Heirs(ElasticCase):
         self.assertTrue(begun and begun <= {5, 10}, begun)
 
 
-def main():
-    if not torch_is_there():
-        print("no torch: run scripts/setup")
-        return 0
-    return unittest.main(verbosity=2)
-
-
 if __name__ == "__main__":
-    main()
+    main_with_torch()

@@ -13,12 +13,11 @@ import signal
 import sys
 import threading
 import time
-import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "support")]
 
-from bed import WHOLE, free_port, torch_is_there  # noqa: E402
+from bed import WHOLE, free_port, main_with_torch  # noqa: E402
 from elastic_test import ElasticCase  # noqa: E402
 from memory_test import AHEAD, EVERY, PATIENCE, TRAINING, MemoryCase  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
@@ -103,12 +102,5 @@ class NodesWithShards(Losses, MemoryCase):
             TRAINING, self.journal.path, steps, EVERY, "fsdp"])
 
 
-def main():
-    if not torch_is_there():
-        print("no torch: run scripts/setup")
-        return 0
-    return unittest.main(verbosity=2)
-
-
 if __name__ == "__main__":
-    main()
+    main_with_torch()

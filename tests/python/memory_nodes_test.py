@@ -6,12 +6,11 @@ end bit by bit as undisturbed ones, because another node has copies.
 import os
 import signal
 import sys
-import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "support")]
 
-from bed import ROOT, WHOLE_ONLY, free_port, torch_is_there  # noqa: E402
+from bed import ROOT, WHOLE_ONLY, free_port, main_with_torch  # noqa: E402
 from memory_test import AHEAD, EVERY, PATIENCE, TRAINING, MemoryCase  # noqa: E402
 
 SESSION = os.path.join(ROOT, "tests", "support", "elastic_python.py")
@@ -155,12 +154,5 @@ class LostNodeOfASession(NodesCase):
         self.assertGreaterEqual(begun.pop(), 10)
 
 
-def main():
-    if not torch_is_there():
-        print("no torch: run scripts/setup")
-        return 0
-    return unittest.main(verbosity=2)
-
-
 if __name__ == "__main__":
-    main()
+    main_with_torch()

@@ -11,12 +11,11 @@ import select
 import signal
 import subprocess
 import sys
-import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
-from bed import DDPRUN, ROOT, SLOW, TORCH_PYTHON, BedTestCase, free_port, torch_is_there  # noqa: E402
+from bed import DDPRUN, ROOT, SLOW, TORCH_PYTHON, BedTestCase, free_port, main_with_torch  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
 TRAINING = os.path.join(ROOT, "tests", "support", "memory_python.py")
@@ -182,12 +181,5 @@ class Elsewhere(MemoryCase):
         self.assertIn("\nOK", parts.text())
 
 
-def main():
-    if not torch_is_there():
-        print("no torch: run scripts/setup")
-        return 0
-    return unittest.main(verbosity=2)
-
-
 if __name__ == "__main__":
-    main()
+    main_with_torch()

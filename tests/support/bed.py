@@ -48,6 +48,13 @@ def torch_is_there():
     return os.access(TORCH_PYTHON, os.X_OK)
 
 
+def main_with_torch():
+    """unittest.main(), where there is torch."""
+    if torch_is_there():
+        unittest.main(verbosity=2)
+    print("no torch: run scripts/setup")
+
+
 def torch_ahead(*modules):
     """Options of a job that imports torch, and these modules, once a node, and forks all its workers from there
     (docs/WARM.md): for tests that don't depend on how workers start, because an import takes two seconds of a processor. With
