@@ -59,7 +59,7 @@ class Planner {
       return command.status();
     }
     PlanCommand(arguments_, *std::move(command), &plan_);
-    DDPRUN_RETURN_IF_ERROR(PlanWarm(arguments_, environment_, &plan_));
+    DDPRUN_RETURN_IF_ERROR(PlanWarm(arguments_, environment_, host_, &plan_));
     plan_.warm.crowded = plan_.worker_count >= host_.CpuCount();
     return std::move(plan_);
   }

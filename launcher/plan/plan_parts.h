@@ -78,7 +78,7 @@ bool ReadMemory(absl::string_view text, WarmPlan* plan);
 // Fills `plan` from these options. Errors: INVALID_ARGUMENT — a value; the text names the option.
 // Requires: plan->argv, plan->entry_point.
 absl::Status PlanWarm(const LaunchArguments& arguments, const EnvironmentLookup& environment,
-                      LaunchPlan* plan);
+                      const Host& host, LaunchPlan* plan);
 
 }  // namespace ddprun::launcher
 

@@ -5,6 +5,7 @@
 #include <utility>
 
 #include "absl/strings/ascii.h"
+#include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "base/text.h"
@@ -38,6 +39,14 @@ std::string KeptPath(const EnvironmentLookup& environment, const LaunchPlan& pla
   return absl::StrCat(folder, "/ddprun/warm/", BaseName(plan.entry_point), "-", hash);
 }
 
+// Whether a script's text names ddprun.elastic, by which workers go on in their processes. A script
+// that uses it by another module's hand starts its new workers cold, as without this.
+bool NamesElastic(const LaunchPlan& plan, const Host& host) {
+  if (!plan.runs_python || host.KindOf(plan.entry_point) != Host::PathKind::kFile) return false;
+  const absl::StatusOr<std::string> text = host.ReadFile(plan.entry_point);
+  return text.ok() && absl::StrContains(*text, "ddprun") && absl::StrContains(*text, "elastic");
+}
+
 }  // namespace
 
 bool ReadMemory(absl::string_view text, WarmPlan* plan) {
@@ -52,8 +61,8 @@ void DefineWarmOptions(LaunchArguments* target, OptionSet* options) {
                              "imports, and fork workers from it, so that a restart doesn't wait "
                              "for imports. What to import is learned from the first workers. "
                              "Default: as on, where workers may be restarted (--max_restarts, "
-                             "--in_process_restart, or a number of nodes that may change), and a "
-                             "start never waits "
+                             "--in_process_restart, a script with ddprun.elastic, or a number of "
+                             "nodes that may change), and a start never waits "
                              "for imports ahead that are slower than its own. on: the first start "
                              "waits for them, too, if an earlier job has learned them, and a line "
                              "says why workers start cold. off: never. A program with ddprun's "
@@ -73,14 +82,14 @@ void DefineWarmOptions(LaunchArguments* target, OptionSet* options) {
 }
 
 absl::Status PlanWarm(const LaunchArguments& arguments, const EnvironmentLookup& environment,
-                      LaunchPlan* plan) {
+                      const Host& host, LaunchPlan* plan) {
   if (const std::string& warm = arguments.warm.text; warm != "on" && warm != "off") {
     return BadWord(arguments.warm, "is neither on nor off");
   }
   // Only if workers may be started again; otherwise imports ahead are never used.
   const bool by_default = !arguments.warm.given() && plan->runs_python &&
                           (plan->job.max_restarts > 0 || arguments.in_process_restart ||
-                           plan->job.nodes_min < plan->job.nodes_max);
+                           plan->job.nodes_min < plan->job.nodes_max || NamesElastic(*plan, host));
   plan->warm.on = arguments.warm.given() ? arguments.warm.text == "on" : by_default;
   plan->warm.unasked = by_default && !arguments.preload.filled() && !arguments.warm_memory.filled();
   plan->warm.asks_daemon = plan->warm.on || !arguments.warm.given();

@@ -30,6 +30,19 @@ TEST(WarmOptions, ItIsOnByItselfWhereWorkersMayStartAgain) {
   }
 }
 
+TEST(WarmOptions, ItIsOnForScriptsThatNameElastic) {
+  FakeHost host;
+  for (const auto& [text, is_on] :
+       {std::pair("from ddprun import elastic\n", true), std::pair("import torch\n", false),
+        std::pair("# elastic, as torchrun's\n", false)}) {
+    host.files["train.py"] = text;
+    const LaunchPlan plan = PlanOf("train.py", {}, host);
+    EXPECT_EQ(plan.warm.on, is_on) << text;
+    EXPECT_EQ(plan.warm.unasked, is_on) << text;
+    EXPECT_FALSE(PlanOf("--warm off train.py", {}, host).warm.on) << text;
+  }
+}
+
 TEST(WarmOptions, Values) {
   const LaunchPlan plan = PlanOf("--warm on --preload torch,torch.nn.parallel train.py");
   EXPECT_TRUE(plan.warm.on);
