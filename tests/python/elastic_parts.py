@@ -198,12 +198,19 @@ class Forgotten(unittest.TestCase):
     def test_gloo_forgets_it(self):
         for one in self.gloo:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))  # it isn't destroyed, so it never ends
+        self.backend.know_sockets()
         with unittest.mock.patch.object(groups, "_tcp_sockets", return_value=[]):  # as if Gloo had closed them
             self.shut_down()
         self.assertTrue(self.backend.gave_up)
         self.assertIs(self.tensor, self.work.get_future().wait()[0])
 
     def test_gloo_is_late(self):
+        self.check_late()
+
+    def test_gloo_is_late_and_the_sockets_have_no_addresses(self):
+        self.check_late(has_no_addresses=True)
+
+    def check_late(self, has_no_addresses=False):
         """Its future mustn't be fulfilled before: Gloo would end the process."""
         looks, forgets = [], self.backend._forgets
 
@@ -212,7 +219,13 @@ class Forgotten(unittest.TestCase):
             if len(looks) == 3:
                 self.gloo[1].allreduce([torch.ones(3)]).wait()
             return looks[-1]
-        with unittest.mock.patch.object(socket.socket, "shutdown"), unittest.mock.patch.object(self.backend, "_forgets", look):
+        self.backend.know_sockets()
+        with contextlib.ExitStack() as patches:
+            patches.enter_context(unittest.mock.patch.object(socket.socket, "shutdown"))
+            patches.enter_context(unittest.mock.patch.object(self.backend, "_forgets", look))
+            if has_no_addresses:  # as those that both ends have shut down
+                patches.enter_context(unittest.mock.patch.object(socket.socket, "getpeername", side_effect=OSError))
+                patches.enter_context(unittest.mock.patch.object(socket.socket, "getsockname", side_effect=OSError))
             self.shut_down()
         self.assertEqual((False, False), (any(looks), self.backend.gave_up))
         self.assertEqual([[2.0, 2.0, 2.0]], [one.tolist() for one in self.work.get_future().wait()])

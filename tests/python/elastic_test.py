@@ -328,6 +328,19 @@ class Nodes(ElasticCase):
         self.assertEqual(480, len(seen[0] | seen[1] | seen[2]))
 
 
+class Default(ElasticCase):
+    def test_a_new_worker_is_forked_without_an_option(self):
+        journal, events = (self.bed.follower.follow(self.bed.path(name)) for name in ("steps", "events"))
+        agent = self.bed.run("job", ["--nproc_per_node", 2, "--event_log", events.path, TRAINING, journal.path, 100000],
+                             env={"OMP_NUM_THREADS": "1"})
+        self.wait(lambda: events.find("warm_ready"), "the interpreter", agent)
+        self.kill(events, 1)
+        self.wait(lambda: events.find("warm_start", generation="2"), "the new worker", agent)
+        self.assertEqual(["1"], [line["warm"] for line in events.find("warm_start", generation="2")])
+        agent.signal(signal.SIGTERM)
+        agent.wait(PATIENCE)
+
+
 class Loops(KillsCase):
     def test_epochs_and_batches_have_their_numbers_in_a_new_worker(self):
         journal = self.check("epochs", count=80)

@@ -68,7 +68,7 @@ class Training:
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
         self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 500)
         self.average = Average(self.model)
-        data = Data(True)
+        data = Data("still" not in forms)
         self.sampler = elastic.ElasticSampler(data, global_batch=BATCH, seed=1)
         self.loader = torch.utils.data.DataLoader(data, batch_sampler=self.sampler, num_workers=2 if "workers" in forms else 0)
         torch.manual_seed(11 + int(os.environ["RANK"]))

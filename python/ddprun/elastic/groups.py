@@ -193,6 +193,7 @@ class _Backend:
         self.timeout = timeout
         self.inner = None    # the group, once it is connected, and
         self.threads = set()  # the numbers of its threads, and others that were started meanwhile
+        self._sockets = set()  # the inodes of its sockets
         self.why = ""        # it is shut down
         self.gave_up = False  # a collective that seemed to end didn't
 
@@ -251,6 +252,7 @@ class _Backend:
     def shut_down(self, why):
         """Has all waits on the backend end. Threads: any."""
         self.why = why
+        self.know_sockets()
         for copy in self._own_sockets():
             with copy, contextlib.suppress(OSError):
                 copy.shutdown(socket.SHUT_RDWR)
@@ -276,7 +278,7 @@ class _Backend:
         return [work for work in list(self._works) if not work.wait_for_gloo(deadline - time.monotonic())]
 
     def _own_sockets(self):
-        """Copies of the backend's sockets that aren't closed yet, which the caller closes."""
+        """Copies of the backend's sockets that are connected, which the caller closes."""
         for copy in _tcp_sockets():
             try:
                 is_own = not {_end(copy.getsockname()), _end(copy.getpeername())}.isdisjoint(self._listeners)
@@ -287,12 +289,19 @@ class _Backend:
             else:
                 copy.close()
 
+    def know_sockets(self):
+        """Notes the numbers of the backend's sockets: one that both ends have shut down has no address any more."""
+        for copy in self._own_sockets():
+            with copy:
+                self._sockets.add(os.fstat(copy.fileno()).st_ino)
+
     def _forgets(self, works):
         """Whether so many collectives that are under way will never end."""
-        sockets = list(self._own_sockets())
-        for copy in sockets:
-            copy.close()
-        if sockets:
+        left = False
+        for copy in _tcp_sockets():
+            with copy:
+                left = left or os.fstat(copy.fileno()).st_ino in self._sockets
+        if left or not self._sockets:
             return False  # Gloo hasn't seen their end
         # A thread names itself when it begins. Before torch 2.5 none had a name, and all that were started meanwhile must wait.
         threads = [one for one in self.threads if _line(one, "comm") == _NAME_OF_THREADS] or self.threads
@@ -503,6 +512,7 @@ class Groups:
                 before = _threads()
                 made = c10d.ProcessGroupGloo(store, rank, size, options)
                 backend.threads = _threads() - before
+                backend.know_sockets()
                 result.append(made)
             except Exception as error:  # whatever it is, the caller raises it
                 result.append(error)
