@@ -132,7 +132,7 @@ class Session:
     @property
     def step_number(self):
         """How many steps are done. In a loop's body, where `enumerate` would count a batch that came again twice."""
-        return self._steps + (self._updates > 0)
+        return self._steps + (self._updates > 0) - (self._done > 0)  # an epoch's end comes again with its last step
 
     @property
     def batch_number(self):
