@@ -4,9 +4,11 @@ It has the forms of elastic_python.py, and more: views (gradient_as_bucket_view)
 model has no gradients in some steps), hook (a communication hook), stateful (PowerSGD's), inner (torch.compile inside of
 DistributedDataParallel), outer (around it), join (its join()), neighbours (sends and receives between ranks, in the loop's
 body), synced (a model with a collective of its own, in its forward and backward pass), batchnorm (SyncBatchNorm, with no
-session.step()), replaced (buffers that each pass replaces by other tensors), again (a second Session after the first), late
-(rank 1 is killed in the evaluation after the last step, once), between (in one before), last (after the last step of the
-first epoch), heirs (rank 1 is killed in step 12; its successor kills the others before it makes its Session).
+session.step()), replaced (buffers that each pass replaces by other tensors), entangled (as a GAN, with `gan`: one model's pass
+ends after the other model's update), again (a second Session after the first), late
+(rank 1 is killed in the evaluation after the last step, once), between (in one before), last (after the last
+step of the first epoch), heirs (rank 1 is killed in step 12;
+its successor kills the others before it makes its Session).
 """
 
 import contextlib
@@ -90,6 +92,9 @@ class Ways(Training):
         return torch.compile(model, backend="aot_eager") if "outer" in self.forms else model
 
     def body(self, number, indices, inputs):
+        if "entangled" in self.forms:
+            self.entangled(indices, inputs)
+            return
         if "unused" in self.forms:
             self.model.module.leaves_out = self.session.step_number % 3 == 2
         if "neighbours" in self.forms:
@@ -99,6 +104,22 @@ class Ways(Training):
         super().body(number, indices, inputs)
         if "last" in self.forms and (os.environ["DDPRUN_GENERATION"], dist.get_rank(), self.session.step_number) == ("1", 1, 40):
             os.kill(os.getpid(), signal.SIGKILL)
+
+    def entangled(self, indices, inputs):
+        before = self.session.step_number
+        for optimizer in self.optimizers:
+            optimizer.zero_grad()
+        made = self.critic(inputs)
+        self.model(made.detach()).pow(2).mean().backward()
+        self.optimizers[0].step()
+        loss = self.model(made).mean()
+        loss.backward()
+        self.optimizers[1].step()
+        for scheduler in self.schedulers:
+            scheduler.step()
+        self.average.update()
+        if self.session.step_number > before:
+            self.write("step", step=self.session.step_number, loss=loss.item().hex(), samples=indices.tolist())
 
     def turn(self, inputs):
         """Adds the right neighbour's values to this rank's."""

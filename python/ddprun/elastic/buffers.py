@@ -2,10 +2,16 @@
 
 A module may replace a buffer by another tensor in each pass (pytorch/pytorch#63916). So they are looked up in the modules' own
 dictionaries whenever they are needed.
+
+A backward pass refuses tensors that have changed since its forward pass, by torch's count of changes. An update of one model may
+come between the two passes of another, as in a GAN. So buffers that such a pass doesn't read, or that keep their values, are
+written without being counted (`tensor.data`).
 """
 
 import torch
 import torch.distributed as dist
+
+from ddprun.elastic.transfer import version_of
 
 _ALIGNMENT = 16  # of any dtype
 _PACKED_BYTES_MAX = 16 << 20  # larger packs are not kept from one step to the next
@@ -18,7 +24,10 @@ class Buffers:
         self._ignored = {(id(one._buffers), name) for prefix, one in module.named_modules() for name in one._buffers
                          if f"{prefix}.{name}".lstrip(".") in ignored}
         self._modules = list(module.modules())
+        # Statistics of a normalization: passes that change them don't read them again.
+        self._unread = {id(one._buffers) for one in self._modules if isinstance(one, torch.nn.modules.batchnorm._NormBase)}
         self._of, self._copies = [], []        # what keep() has copied, and the copies
+        self._versions = {}                    # of what keep() has copied: {id: version}
         self._packed_of, self._packs = [], []  # what equalize() sends, and [(a device's bytes, places in them, tensors)]
 
     def tensors(self):
@@ -37,7 +46,7 @@ class Buffers:
 
     def put(self, values):
         """values: copies(), or those of a peer."""
-        _put([(owner, name) for owner in self._owners for name, tensor in owner.items() if tensor is not None], values)
+        _put([(owner, name) for owner in self._owners for name, tensor in owner.items() if tensor is not None], values, self._unread)
 
     def keep(self):
         """Keeps copies of all."""
@@ -46,6 +55,8 @@ class Buffers:
             self._of, self._copies = tensors, [tensor.detach().clone() for tensor in tensors]
         elif tensors:
             torch._foreach_copy_(self._copies, tensors)
+        self._versions = {id(tensor): version_of(tensor) for owner in self._owners if id(owner) not in self._unread
+                          for tensor in owner.values() if tensor is not None}
 
     def kept(self):
         """The copies that keep() has made."""
@@ -70,19 +81,23 @@ class Buffers:
                     torch._foreach_copy_(places, own)
                 group.broadcast([data], options).wait()
                 if not is_source:
-                    torch._foreach_copy_(own, places)
-
+                    unread = {id(tensor) for owner in self._owners if id(owner) in self._unread for tensor in owner.values()}
+                    torch._foreach_copy_([one.data if id(one) in unread or self._versions.get(id(one)) == version_of(one) else one
+                                          for one in own], places)
 
     def _unsaved_places(self):
         return [(module._buffers, name) for module in self._modules for name in sorted(module._non_persistent_buffers_set)
                 if module._buffers.get(name) is not None]
 
 
-def _put(places, values):
+def _put(places, values, unread=()):
     with torch.no_grad():
         for (owner, name), value in zip(places, values):
-            if owner[name].shape == value.shape:
-                owner[name].copy_(value)
+            if id(owner) in unread and owner[name].shape == value.shape:
+                owner[name].data.copy_(value)
+            elif owner[name].shape == value.shape:
+                if not torch.equal(owner[name], value):
+                    owner[name].copy_(value)
             else:
                 owner[name] = value.to(owner[name].device, copy=True)
 
