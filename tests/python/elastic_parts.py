@@ -80,6 +80,14 @@ class Loops(Case):
         self.assertEqual((44, 10), (session.step_number, passes))
         self.assertEqual({index: 2 for index in range(SAMPLES)}, self.seen)
 
+    def test_a_bar_of_progress_asks_for_the_length(self):
+        batches = self.session().batches(self.loader)
+        self.assertEqual(22, len(batches))
+        for number, batch in enumerate(batches):
+            self.update(batch)
+            self.assertEqual(22, len(batches))
+        self.assertEqual(21, number)
+
     def test_a_break_within_a_step(self):
         session, after = self.session(), []
         for number in session.epochs(1):

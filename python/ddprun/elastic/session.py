@@ -51,6 +51,22 @@ def _variables_of_caller():
     return dict(frame.f_locals)
 
 
+class _Batches:
+    """A generator of a loader's batches that has the loader's length, as bars of progress and loggers ask for it."""
+
+    def __init__(self, loader, batches):
+        self._loader, self._batches = loader, batches
+
+    def __len__(self):
+        return len(self._loader)
+
+    def __iter__(self):
+        return self._batches
+
+    def __next__(self):
+        return next(self._batches)
+
+
 def _check_together(parts):
     """TypeError: models, optimizers and schedulers that don't belong together, or one that is forgotten."""
     parameters = {id(parameter) for model in parts.models for parameter in model.parameters()}
@@ -146,7 +162,10 @@ class Session:
 
     def batches(self, loader):
         """The loader's batches, to the end of the epoch; those of a broken step come again. The loader has the session's sampler as
-        its batch_sampler. After a break the next call goes on with the next batch."""
+        its batch_sampler. After a break the next call goes on with the next batch. len() of it is the loader's."""
+        return _Batches(loader, self._batches_of(loader))
+
+    def _batches_of(self, loader):
         self._check_loader(loader)
         self._check_epoch(_variables_of_caller())
         accelerated.adapt(loader, self._parts.sampler, self._seed_place)

@@ -268,10 +268,10 @@ class ShardedSession(Session):
     def _swallowing(self):
         return contextlib.nullcontext()
 
-    def batches(self, loader):
+    def _batches_of(self, loader):
         self._is_in_batches = True
         try:
-            yield from super().batches(loader)
+            yield from super()._batches_of(loader)
         finally:
             self._is_in_batches = False
 
