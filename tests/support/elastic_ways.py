@@ -4,11 +4,11 @@ It has the forms of elastic_python.py, and more: views (gradient_as_bucket_view)
 model has no gradients in some steps), hook (a communication hook), stateful (PowerSGD's), inner (torch.compile inside of
 DistributedDataParallel), outer (around it), join (its join()), neighbours (sends and receives between ranks, in the loop's
 body), synced (a model with a collective of its own, in its forward and backward pass), batchnorm (SyncBatchNorm, with no
-session.step()), replaced (buffers that each pass replaces by other tensors), entangled (as a GAN, with `gan`: one model's pass
-ends after the other model's update), again (a second Session after the first), late
-(rank 1 is killed in the evaluation after the last step, once), between (in one before), last (after the last
-step of the first epoch), heirs (rank 1 is killed in step 12;
-its successor kills the others before it makes its Session).
+session.step()), replaced (buffers that each pass replaces by other tensors), lazy (buffers that the first pass makes),
+entangled (as a GAN, with `gan`: one model's pass ends after the other model's update), again (a second Session after the
+first), late (rank 1 is killed in the evaluation after the last step, once), between (in one before), last (after the last
+step of the first epoch), heirs (rank 1 is killed
+in step 12; its successor kills the others before it makes its Session).
 """
 
 import contextlib
@@ -67,6 +67,23 @@ class Replaced(nn.Module):
         return self.module(inputs - self.mean)
 
 
+class Lazy(nn.Module):
+    """Makes its buffers in its first pass; state_dict() leaves out the second one."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.scale = module, None
+        self.register_buffer("first", None)
+
+    def forward(self, inputs):
+        if self.first is None:
+            self.first = inputs.detach().mean(0)
+        if self.scale is None:
+            del self.scale
+            self.register_buffer("scale", inputs.detach().abs().mean(0), persistent=False)
+        return self.module((inputs - self.first) / (self.scale + 1))
+
+
 class Ways(Training):
     def wrapped(self, module):
         if "heirs" in self.forms and elastic._membership.is_newcomer and os.environ["DDPRUN_GENERATION"] == "2":
@@ -79,6 +96,8 @@ class Ways(Training):
             module = Synced(module)
         if "replaced" in self.forms:
             module = Replaced(module)
+        if "lazy" in self.forms:
+            module = Lazy(module)
         if "inner" in self.forms:
             module = torch.compile(module, backend="aot_eager")
         model = DistributedDataParallel(module, gradient_as_bucket_view="views" in self.forms,

@@ -18,49 +18,76 @@ _PACKED_BYTES_MAX = 16 << 20  # larger packs are not kept from one step to the n
 
 
 class Buffers:
+    """A *place* is (the number of a module, a name in it): a pass may make a buffer that other ranks don't have so far."""
+
     def __init__(self, module, ignored=()):
         """ignored: names of buffers that equalize() leaves as they are."""
-        self._owners = [one._buffers for one in module.modules()]
+        self._modules, self._numbers = list(module.modules()), {}
+        for name, one in module.named_modules():
+            self._numbers[name] = len(self._numbers)
+        self._owners = [one._buffers for one in self._modules]
         self._ignored = {(id(one._buffers), name) for prefix, one in module.named_modules() for name in one._buffers
                          if f"{prefix}.{name}".lstrip(".") in ignored}
-        self._modules = list(module.modules())
         # Statistics of a normalization: passes that change them don't read them again.
         self._unread = {id(one._buffers) for one in self._modules if isinstance(one, torch.nn.modules.batchnorm._NormBase)}
         self._of, self._copies = [], []        # what keep() has copied, and the copies
+        self._places = []                      # of these
         self._versions = {}                    # of what keep() has copied: {id: version}
         self._packed_of, self._packs = [], []  # what equalize() sends, and [(a device's bytes, places in them, tensors)]
 
     def tensors(self):
         return [tensor for owner in self._owners for tensor in owner.values() if tensor is not None]
 
+    def placed(self):
+        """{place: buffer}"""
+        return {(number, name): tensor for number, owner in enumerate(self._owners) for name, tensor in owner.items() if tensor is not None}
+
     def unsaved(self):
-        """Those that state_dict() leaves out."""
-        return [owner[name] for owner, name in self._unsaved_places()]
+        """{place: buffer} of those that state_dict() leaves out."""
+        return {place: tensor for place, tensor in self.placed().items() if place[1] in self._modules[place[0]]._non_persistent_buffers_set}
 
     def put_unsaved(self, values):
         """values: unsaved() of a peer."""
-        _put(self._unsaved_places(), values)
+        for (number, name), value in values.items():
+            self._modules[number]._non_persistent_buffers_set.add(name)
+            self._put(number, name, value)
+
+    def make(self, state):
+        """Makes the buffers of a peer's state_dict() that a pass would make here."""
+        for key, value in state.items():
+            path, _, name = key.rpartition(".")
+            number = self._numbers.get(path)
+            if number is None or not isinstance(value, torch.Tensor) or name == "_extra_state":
+                continue
+            module = self._modules[number]
+            if module._parameters.get(name) is None and module._buffers.get(name) is None and getattr(module, name, None) is None:
+                self._put(number, name, value)
 
     def copies(self):
-        return [tensor.detach().clone() for tensor in self.tensors()]
+        """{place: copy}"""
+        return {place: tensor.detach().clone() for place, tensor in self.placed().items()}
 
     def put(self, values):
-        """values: copies(), or those of a peer."""
-        _put([(owner, name) for owner in self._owners for name, tensor in owner.items() if tensor is not None], values, self._unread)
+        """values: copies(), or those of a peer. A buffer that they lack was made since, and is None again."""
+        for number, name in self.placed().keys() - values.keys():
+            self._owners[number][name] = None
+        for (number, name), value in values.items():
+            self._put(number, name, value)
 
     def keep(self):
         """Keeps copies of all."""
         tensors = self.tensors()
         if not _are_same(tensors, self._of):
             self._of, self._copies = tensors, [tensor.detach().clone() for tensor in tensors]
+            self._places = list(self.placed())
         elif tensors:
             torch._foreach_copy_(self._copies, tensors)
         self._versions = {id(tensor): version_of(tensor) for owner in self._owners if id(owner) not in self._unread
                           for tensor in owner.values() if tensor is not None}
 
     def kept(self):
-        """The copies that keep() has made."""
-        return self._copies
+        """{place: copy} that keep() has made."""
+        return dict(zip(self._places, self._copies))
 
     def equalize(self, group):
         """Copies rank 0's buffers to all ranks of a group, in one message for each device. A collective."""
@@ -85,21 +112,17 @@ class Buffers:
                     torch._foreach_copy_([one.data if id(one) in unread or self._versions.get(id(one)) == version_of(one) else one
                                           for one in own], places)
 
-    def _unsaved_places(self):
-        return [(module._buffers, name) for module in self._modules for name in sorted(module._non_persistent_buffers_set)
-                if module._buffers.get(name) is not None]
-
-
-def _put(places, values, unread=()):
-    with torch.no_grad():
-        for (owner, name), value in zip(places, values):
-            if id(owner) in unread and owner[name].shape == value.shape:
-                owner[name].data.copy_(value)
-            elif owner[name].shape == value.shape:
-                if not torch.equal(owner[name], value):
-                    owner[name].copy_(value)
-            else:
-                owner[name] = value.to(owner[name].device, copy=True)
+    def _put(self, number, name, value):
+        owner = self._owners[number]
+        own = owner.get(name)
+        with torch.no_grad():
+            if own is None or own.shape != value.shape:
+                vars(self._modules[number]).pop(name, None)  # an attribute, in the buffer's place so far
+                owner[name] = value.to(value.device if own is None else own.device, copy=True)
+            elif id(owner) in self._unread:
+                own.data.copy_(value)
+            elif own.device != value.device or not torch.equal(own, value):
+                own.copy_(value)
 
 
 def _are_same(some, others):

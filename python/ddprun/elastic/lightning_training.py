@@ -438,7 +438,7 @@ class Training:
 
     def _whole_state(self, leader):
         """For ranks with an older one."""
-        buffers = self._buffers.kept() if self._in_step else self._buffers.tensors()
+        buffers = self._buffers.kept() if self._in_step else self._buffers.placed()
         return {"leader": leader, "in_step": self._in_step, "shared": self._first if self._in_step else self._last, "first": self._first,
                 "after": self._after, "parameters": list(self._model.module.parameters()), "buffers": buffers,
                 "optimizers": [one.state_dict() for one in self._optimizers], "small": self._small, "own": self._state.plain(self._own),

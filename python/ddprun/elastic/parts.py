@@ -174,7 +174,8 @@ class Parts:
     def load(self, state):
         """Takes a peer's state(), except for its place in the data."""
         with torch.no_grad():
-            for model, given in zip(self.models, state["models"]):
+            for model, buffers, given in zip(self.models, self._buffers, state["models"]):
+                buffers.make(given)
                 model.module.load_state_dict(given)
         for buffers, given in zip(self._buffers, state["unsaved"]):
             buffers.put_unsaved(given)
