@@ -44,6 +44,9 @@ class Ways(KillsCase):
     def test_buffers_that_passes_make_and_replace(self):
         self.check("replaced", "lazy", kills=4)
 
+    def test_a_momentum_encoder(self):
+        self.check("momentum", kills=3)
+
     def test_a_pass_that_ends_after_the_other_models_update(self):
         """If the first model was updated already, the step that is done again reports the loss after the update."""
         self.check("gan", "entangled", losses=False)

@@ -5,13 +5,15 @@ model has no gradients in some steps), hook (a communication hook), stateful (Po
 DistributedDataParallel), outer (around it), join (its join()), neighbours (sends and receives between ranks, in the loop's
 body), synced (a model with a collective of its own, in its forward and backward pass), batchnorm (SyncBatchNorm, with no
 session.step()), replaced (buffers that each pass replaces by other tensors), lazy (buffers that the first pass makes),
-entangled (as a GAN, with `gan`: one model's pass ends after the other model's update), again (a second Session after the
-first), late (rank 1 is killed in the evaluation after the last step, once), between (in one before), last (after the last
-step of the first epoch), heirs (rank 1 is killed
-in step 12; its successor kills the others before it makes its Session).
+momentum (parameters that no optimizer updates follow others in each pass), entangled (as a GAN, with `gan`: one model's pass
+ends after the other model's update), again (a second Session after the first), late (rank 1 is killed in the evaluation after
+the last step, once), between (in one before), last (after the last
+step of the first epoch), heirs (rank 1 is killed in step 12; its successor kills the others before it
+makes its Session).
 """
 
 import contextlib
+import copy
 import json
 import os
 import signal
@@ -84,6 +86,19 @@ class Lazy(nn.Module):
         return self.module((inputs - self.first) / (self.scale + 1))
 
 
+class Momentum(nn.Module):
+    """Has a copy of its first layer, which follows it."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module, self.slow = module, copy.deepcopy(module[0]).requires_grad_(False)
+
+    def forward(self, inputs):
+        for slow, fast in zip(self.slow.parameters(), self.module[0].parameters()):
+            slow.data.lerp_(fast.data, 0.1)
+        return self.module(inputs) + self.slow(inputs).mean()
+
+
 class Ways(Training):
     def wrapped(self, module):
         if "heirs" in self.forms and elastic._membership.is_newcomer and os.environ["DDPRUN_GENERATION"] == "2":
@@ -94,6 +109,8 @@ class Ways(Training):
             module = Unused(module)
         if "synced" in self.forms:
             module = Synced(module)
+        if "momentum" in self.forms:
+            module = Momentum(module)
         if "replaced" in self.forms:
             module = Replaced(module)
         if "lazy" in self.forms:

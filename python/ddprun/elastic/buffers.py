@@ -1,4 +1,4 @@
-"""A model's buffers: such as the running means of a BatchNorm.
+"""A model's buffers: such as the running means of a BatchNorm; and parameters without gradients that its passes change.
 
 A module may replace a buffer by another tensor in each pass (pytorch/pytorch#63916). So they are looked up in the modules' own
 dictionaries whenever they are needed.
@@ -6,7 +6,13 @@ dictionaries whenever they are needed.
 A backward pass refuses tensors that have changed since its forward pass, by torch's count of changes. An update of one model may
 come between the two passes of another, as in a GAN. So buffers that such a pass doesn't read, or that keep their values, are
 written without being counted (`tensor.data`).
+
+A momentum encoder is made of parameters that no optimizer updates: each pass, or the loop's body, moves them towards others. A
+step that comes again would move them twice. Most parameters without gradients are frozen, though, and may be large: copies are
+made of those that have moved, which is seen by torch's counts, and by sums in the first steps.
 """
+
+import contextlib
 
 import torch
 import torch.distributed as dist
@@ -15,6 +21,8 @@ from ddprun.elastic.transfer import version_of
 
 _ALIGNMENT = 16  # of any dtype
 _PACKED_BYTES_MAX = 16 << 20  # larger packs are not kept from one step to the next
+_STEPS_WITH_SUMS = 4  # in the first one momentum may be that of equal parameters
+_PARAMETER = -1  # stands for a module in a parameter's place
 
 
 class Buffers:
@@ -33,23 +41,30 @@ class Buffers:
         self._of, self._copies = [], []        # what keep() has copied, and the copies
         self._places = []                      # of these
         self._versions = {}                    # of what keep() has copied: {id: version}
+        self._frozen = {number: one for number, one in enumerate(module.parameters()) if not one.requires_grad}
+        self._moving, self._marks = {}, {}     # those of them that move; {number: what has changed after a move}
+        self._steps_with_sums = _STEPS_WITH_SUMS
         self._packed_of, self._packs = [], []  # what equalize() sends, and [(a device's bytes, places in them, tensors)]
 
     def tensors(self):
         return [tensor for owner in self._owners for tensor in owner.values() if tensor is not None]
 
     def placed(self):
-        """{place: buffer}"""
-        return {(number, name): tensor for number, owner in enumerate(self._owners) for name, tensor in owner.items() if tensor is not None}
+        """{place: buffer, or parameter that moves}"""
+        found = {(number, name): tensor for number, owner in enumerate(self._owners) for name, tensor in owner.items() if tensor is not None}
+        found.update(((_PARAMETER, number), one) for number, one in self._moving.items() if not one.requires_grad)
+        return found
 
     def unsaved(self):
-        """{place: buffer} of those that state_dict() leaves out."""
-        return {place: tensor for place, tensor in self.placed().items() if place[1] in self._modules[place[0]]._non_persistent_buffers_set}
+        """{place: buffer} of those that state_dict() leaves out; and parameters that move, so that a peer knows which."""
+        return {(number, name): tensor for (number, name), tensor in self.placed().items()
+                if number == _PARAMETER or name in self._modules[number]._non_persistent_buffers_set}
 
     def put_unsaved(self, values):
         """values: unsaved() of a peer."""
         for (number, name), value in values.items():
-            self._modules[number]._non_persistent_buffers_set.add(name)
+            if number != _PARAMETER:
+                self._modules[number]._non_persistent_buffers_set.add(name)
             self._put(number, name, value)
 
     def make(self, state):
@@ -70,13 +85,16 @@ class Buffers:
     def put(self, values):
         """values: copies(), or those of a peer. A buffer that they lack was made since, and is None again."""
         for number, name in self.placed().keys() - values.keys():
-            self._owners[number][name] = None
+            if number != _PARAMETER:
+                self._owners[number][name] = None
         for (number, name), value in values.items():
             self._put(number, name, value)
 
     def keep(self):
         """Keeps copies of all."""
-        tensors = self.tensors()
+        if self._frozen:
+            self._look_for_moves()
+        tensors = list(self.placed().values()) if self._moving else self.tensors()
         if not _are_same(tensors, self._of):
             self._of, self._copies = tensors, [tensor.detach().clone() for tensor in tensors]
             self._places = list(self.placed())
@@ -84,6 +102,15 @@ class Buffers:
             torch._foreach_copy_(self._copies, tensors)
         self._versions = {id(tensor): version_of(tensor) for owner in self._owners if id(owner) not in self._unread
                           for tensor in owner.values() if tensor is not None}
+
+    def _look_for_moves(self):
+        self._steps_with_sums = max(self._steps_with_sums - 1, 0)
+        for number, one in self._frozen.items():
+            if not one.requires_grad and number not in self._moving:
+                mark = _marks_of(one, with_sum=self._steps_with_sums > 0)
+                if any(before != now for before, now in zip(self._marks.get(number, mark), mark)):
+                    self._moving[number] = one
+                self._marks[number] = mark
 
     def kept(self):
         """{place: copy} that keep() has made."""
@@ -113,6 +140,12 @@ class Buffers:
                                           for one in own], places)
 
     def _put(self, number, name, value):
+        if number == _PARAMETER:
+            one = self._frozen.get(name)
+            if one is not None and not one.requires_grad:
+                self._moving[name] = one
+                one.data.copy_(value)
+            return
         owner = self._owners[number]
         own = owner.get(name)
         with torch.no_grad():
@@ -123,6 +156,16 @@ class Buffers:
                 own.data.copy_(value)
             elif own.device != value.device or not torch.equal(own, value):
                 own.copy_(value)
+
+
+def _marks_of(tensor, with_sum):
+    """What changes with a tensor."""
+    marks = [version_of(tensor)]
+    with contextlib.suppress(RuntimeError):  # of a tensor of an odd kind
+        marks.append(tensor.data_ptr())
+        if with_sum:
+            marks.append(tensor.detach().sum(dtype=torch.float64).nan_to_num().item())
+    return marks
 
 
 def _are_same(some, others):

@@ -380,7 +380,7 @@ class Session:
         if self._skips:
             self._parts.put_buffers(self._after_updates[self._updates])
             self._skips -= 1
-        elif len(self._parts.optimizers) > 1 and self._membership is not None:
+        elif (len(self._parts.optimizers) > 1 or self._is_in_step) and self._membership is not None:
             self._after_updates.append(self._parts.buffers())
         self._updates += 1
         if not self._in_data:
