@@ -91,6 +91,7 @@ class KillsCase(ElasticCase):
             self.wait_for_step(journal, events, agent, (number + 1) * count // (kills + 2) + random_.randrange(5))
             killed.add(self.kill(events, random_.randrange(3)))
         self.assertEqual(digest, self.end(agent, journal))
+        self.assertNotIn("so their models differ", agent.text())
         for place, lines in self.steps_of(journal).items():
             for loss, samples in lines:
                 self.assertEqual(steps[place][0], (loss if losses else steps[place][0][0], samples), f"step and rank {place}")

@@ -55,6 +55,17 @@ class Ways(KillsCase):
         self.check("inner")
 
 
+class Counts(ElasticCase):
+    PROGRAM = WAYS
+
+    def test_a_rate_of_a_loops_own_count_is_named(self):
+        agent, journal, events = self.start("rate")
+        self.wait_for_step(journal, events, agent, 12)
+        self.kill(events, 1)
+        said = "the lr of AdamW's group 0 is "
+        self.wait(lambda: said in agent.text(), "the line about rates", agent)
+
+
 class Refusals(ElasticCase):
     PROGRAM = WAYS
 

@@ -6,10 +6,10 @@ DistributedDataParallel), outer (around it), join (its join()), neighbours (send
 body), synced (a model with a collective of its own, in its forward and backward pass), batchnorm (SyncBatchNorm, with no
 session.step()), replaced (buffers that each pass replaces by other tensors), lazy (buffers that the first pass makes),
 momentum (parameters that no optimizer updates follow others in each pass), entangled (as a GAN, with `gan`: one model's pass
-ends after the other model's update), again (a second Session after the first), late (rank 1 is killed in the evaluation after
-the last step, once), between (in one before), last (after the last
-step of the first epoch), heirs (rank 1 is killed in step 12; its successor kills the others before it
-makes its Session).
+ends after the other model's update), rate (a learning rate by the loop's own count), again (a second Session after the first),
+late (rank 1 is killed in the evaluation after the last step, once), between (in one before), last (after the last
+step of the first epoch), heirs (rank 1 is killed in step
+12; its successor kills the others before it makes its Session).
 """
 
 import contextlib
@@ -133,6 +133,8 @@ class Ways(Training):
             return
         if "unused" in self.forms:
             self.model.module.leaves_out = self.session.step_number % 3 == 2
+        if "rate" in self.forms:
+            self.optimizers[0].param_groups[0]["lr"] = 1e-3 / (number + 1)
         if "neighbours" in self.forms:
             self.turn(inputs)
         if "heirs" in self.forms and (os.environ["DDPRUN_GENERATION"], dist.get_rank(), self.session.step_number) == ("1", 1, 12):

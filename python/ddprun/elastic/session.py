@@ -33,6 +33,7 @@ from ddprun.elastic.checkpoints import say as say_of_rank
 from ddprun.elastic.groups import groups
 from ddprun.elastic.membership import say, say_recovery
 from ddprun.elastic.parts import Parts, checked_sampler, unwrapped
+from ddprun.elastic.rates import Rates
 from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session_memory import SessionMemory
 from ddprun.elastic.transfer import broadcast, tensors_in, version_of
@@ -124,6 +125,7 @@ class Session:
         self._since = 0.0
         self.recoveries = []
         self._memory = self._MEMORY(membership, self._parts, memory_every)
+        self._rates = Rates(self._parts.optimizers)
         self._is_checked = False    # the loop's own count of epochs
         self._has_left_rest = False  # a line has said so
         _check_together(self._parts)
@@ -277,6 +279,8 @@ class Session:
         self._last = (self._parts.end(), len(self._kept))
         self._forget()
         self._memory.after_step(self._steps, self._beside_parts)
+        if self.recoveries and self._membership is not None:
+            self._rates.after_step(self._membership.rank, self._membership.size)
 
     def _beside_parts(self):
         """The rest of the state between two steps. Where the epoch is over, its last step's place, which leads to its end again."""
@@ -505,6 +509,7 @@ class Session:
         self._since, self._has_met = 0.0, True
         self.recoveries.append(Recovery(self._membership.generation, self._steps, time.monotonic() - since, was_healed))
         say_recovery(self.recoveries[-1])
+        self._rates.recovered()
 
     def _note(self):
         note = {"seed": Seeds.own(), "position": None, "layouts": None, "seeds": [], "end": None, "memory": None}
