@@ -37,6 +37,18 @@ function(_ddprun_static_property target property)
   set_target_properties(${target} PROPERTIES ${property} "${result}")
 endfunction()
 
+# ddprun_leave_out_parts(target): a program has no part of another library that cmake/left_out.txt names. Its own code has
+# what takes their place (launcher/cli/left_out.cc).
+function(ddprun_leave_out_parts target)
+  set(list ${CMAKE_SOURCE_DIR}/cmake/left_out.txt)
+  file(STRINGS ${list} lines REGEX "^[a-z]")
+  foreach(line IN LISTS lines)
+    string(REGEX MATCH "^([a-z]+) ([A-Za-z0-9_]+)$" matched "${line}")
+    target_link_options(${target} PRIVATE -Wl,--defsym=${CMAKE_MATCH_2}=ddprun_left_out_${CMAKE_MATCH_1})
+  endforeach()
+  set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${list})
+endfunction()
+
 if(DDPRUN_STATIC)
   get_property(_targets DIRECTORY ${CMAKE_SOURCE_DIR} PROPERTY IMPORTED_TARGETS)
   foreach(_target IN LISTS _targets)
