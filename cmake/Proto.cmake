@@ -25,6 +25,7 @@ function(ddprun_proto_library name)
   if(DDPRUN_SANITIZE)  # not ours to test: it compiles in a third of the time, watched for wrong memory only
     target_compile_options(${name} PRIVATE -O0 -fno-sanitize=undefined)
   endif()
+  target_compile_options(${name} PRIVATE $<$<CONFIG:RelWithDebInfo>:-Os>)
   target_include_directories(${name} SYSTEM PUBLIC $<BUILD_INTERFACE:${out}>)
   target_link_libraries(${name} PUBLIC protobuf::libprotobuf)
   if(ARG_GRPC)
