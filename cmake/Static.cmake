@@ -38,7 +38,7 @@ function(_ddprun_static_property target property)
 endfunction()
 
 # ddprun_leave_out_parts(target): a program has no part of another library that cmake/left_out.txt names. Its own code has
-# what takes their place (launcher/cli/left_out.cc).
+# what takes their place (launcher/cli/left_out.cc). Requires: GNU ld.
 function(ddprun_leave_out_parts target)
   set(list ${CMAKE_SOURCE_DIR}/cmake/left_out.txt)
   file(STRINGS ${list} lines REGEX "^[a-z]")
@@ -47,6 +47,9 @@ function(ddprun_leave_out_parts target)
     target_link_options(${target} PRIVATE -Wl,--defsym=${CMAKE_MATCH_2}=ddprun_left_out_${CMAKE_MATCH_1})
   endforeach()
   set_property(DIRECTORY APPEND PROPERTY CMAKE_CONFIGURE_DEPENDS ${list})
+  set(script ${CMAKE_SOURCE_DIR}/cmake/left_out.ld)
+  target_link_options(${target} PRIVATE -Wl,-T,${script})
+  set_property(TARGET ${target} APPEND PROPERTY LINK_DEPENDS ${script})
 endfunction()
 
 if(DDPRUN_STATIC)
