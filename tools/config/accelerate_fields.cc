@@ -1,15 +1,16 @@
 #include "tools/config/accelerate_config.h"
 
 #include <algorithm>
-#include <array>
-#include <charconv>
+#include <cmath>
 #include <cstdlib>
+#include <limits>
 #include <utility>
 
 #include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_format.h"
 #include "absl/strings/str_replace.h"
 
 namespace ddprun::launcher {
@@ -192,14 +193,21 @@ Number NumberOf(absl::string_view text) {
 }
 
 // repr() of a float: the shortest digits that read back, with an exponent below 1e-4 and from 1e16.
+// (std::to_chars() would be 100 kB of the program.)
 std::string FloatText(double value) {
-  std::array<char, 64> buffer{};
   const double size = std::abs(value);
   const bool exponent = size != 0 && (size < 1e-4 || size >= 1e16);
-  const auto end =
-      std::to_chars(buffer.data(), buffer.data() + buffer.size(), value,
-                    exponent ? std::chars_format::scientific : std::chars_format::fixed);
-  std::string text(buffer.data(), end.ptr);
+  std::string text;
+  int digits = 0;  // behind the first one
+  for (double read = 0; digits < std::numeric_limits<double>::max_digits10; ++digits) {
+    text = absl::StrFormat("%.*e", digits, value);
+    if (absl::SimpleAtod(text, &read) && read == value) break;
+  }
+  if (!exponent) {
+    int power = 0;
+    (void)absl::SimpleAtoi(absl::string_view(text).substr(text.find('e') + 1), &power);
+    text = absl::StrFormat("%.*f", std::max(0, digits - power), value);
+  }
   return exponent || absl::StrContains(text, '.') ? text : absl::StrCat(text, ".0");
 }
 

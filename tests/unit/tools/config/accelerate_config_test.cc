@@ -140,7 +140,15 @@ TEST(Accelerate, ValuesAreWrittenAsPythonDoes) {
   const auto variables = VariablesOf(
       "distributed_type: FSDP\nnum_processes: 2\nfsdp_config:\n  fsdp_min_num_params: 1.0e+8\n"
       "  fsdp_transformer_layer_cls_to_wrap: [A, 'B c', 1.50, no]\n  fsdp_ignored_modules: 1e-5\n"
-      "  fsdp_sharding_strategy: 1_000\n  fsdp_auto_wrap_policy: 1.0e-5\n");
+      "  fsdp_sharding_strategy: 1_000\n  fsdp_auto_wrap_policy: 1.0e-5\n"
+      "  fsdp_backward_prefetch: [0.10, 999999999999999.9, 2.50e-323, 1.0e+16, "
+      "1.79769313486231570e+308, -0.0001,\n"
+      "    123456.7890, 9007199254740993.0, 9.99e-5, 0.0]\n");
+  EXPECT_THAT(
+      variables,
+      Contains(Pair("FSDP_BACKWARD_PREFETCH",
+                    "[0.1, 999999999999999.9, 2.5e-323, 1e+16, 1.7976931348623157e+308, -0.0001, "
+                    "123456.789, 9007199254740992.0, 9.99e-05, 0.0]")));
   EXPECT_THAT(variables, Contains(Pair("FSDP_MIN_NUM_PARAMS", "100000000.0")));
   EXPECT_THAT(variables,
               Contains(Pair("FSDP_TRANSFORMER_CLS_TO_WRAP", "['A', 'B c', 1.5, False]")));
