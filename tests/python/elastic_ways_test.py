@@ -51,6 +51,9 @@ class Ways(KillsCase):
         """If the first model was updated already, the step that is done again reports the loss after the update."""
         self.check("gan", "entangled", losses=False)
 
+    def test_such_a_pass_with_buffers_that_its_end_needs(self):
+        self.check("gan", "entangled", "scaled", kills=4, losses=False)
+
     def test_a_compiled_module(self):
         self.check("inner")
 

@@ -6,10 +6,10 @@ DistributedDataParallel), outer (around it), join (its join()), neighbours (send
 body), synced (a model with a collective of its own, in its forward and backward pass), batchnorm (SyncBatchNorm, with no
 session.step()), replaced (buffers that each pass replaces by other tensors), lazy (buffers that the first pass makes),
 momentum (parameters that no optimizer updates follow others in each pass), entangled (as a GAN, with `gan`: one model's pass
-ends after the other model's update), rate (a learning rate by the loop's own count), again (a second Session after the first),
-late (rank 1 is killed in the evaluation after the last step, once), between (in one before), last (after the last
-step of the first epoch), heirs (rank 1 is killed in step
-12; its successor kills the others before it makes its Session).
+ends after the other model's update), scaled (a buffer that passes change and read), rate (a learning rate by the loop's own
+count), again (a second Session after the first), late (rank 1 is killed in the evaluation after the last step, once), between
+(in one before), last (after the last step of the first epoch), heirs (rank 1 is killed in step 12; its successor kills the
+others before it makes its Session).
 """
 
 import contextlib
@@ -99,6 +99,20 @@ class Momentum(nn.Module):
         return self.module(inputs) + self.slow(inputs).mean()
 
 
+class Scaled(nn.Module):
+    """Has a buffer that a forward pass changes, and that the backward pass reads."""
+
+    def __init__(self, module):
+        super().__init__()
+        self.module = module
+        self.register_buffer("scale", torch.ones(1))
+
+    def forward(self, inputs):
+        values = self.module(inputs)
+        self.scale.lerp_(values.detach().abs().mean(), 0.1)
+        return values * self.scale
+
+
 class Ways(Training):
     def wrapped(self, module):
         if "heirs" in self.forms and elastic._membership.is_newcomer and os.environ["DDPRUN_GENERATION"] == "2":
@@ -109,6 +123,8 @@ class Ways(Training):
             module = Unused(module)
         if "synced" in self.forms:
             module = Synced(module)
+        if "scaled" in self.forms:
+            module = Scaled(module)
         if "momentum" in self.forms:
             module = Momentum(module)
         if "replaced" in self.forms:

@@ -116,8 +116,11 @@ class Buffers:
         """{place: copy} that keep() has made."""
         return dict(zip(self._places, self._copies))
 
-    def equalize(self, group):
-        """Copies rank 0's buffers to all ranks of a group, in one message for each device. A collective."""
+    def equalize(self, group, waits=False):
+        """Copies rank 0's buffers to all ranks of a group, in one message for each device. A collective.
+
+        waits: a pass of the model may be under way, so buffers that it has changed, and may read, stay as they are.
+        """
         tensors = self.tensors() if not self._ignored else [
             tensor for owner in self._owners for name, tensor in owner.items()
             if tensor is not None and (id(owner), name) not in self._ignored]
@@ -136,8 +139,11 @@ class Buffers:
                 group.broadcast([data], options).wait()
                 if not is_source:
                     unread = {id(tensor) for owner in self._owners if id(owner) in self._unread for tensor in owner.values()}
-                    torch._foreach_copy_([one.data if id(one) in unread or self._versions.get(id(one)) == version_of(one) else one
-                                          for one in own], places)
+                    uncounted = [id(one) in unread or self._versions.get(id(one)) == version_of(one) for one in own]
+                    pairs = [(one.data if is_uncounted else one, place) for one, place, is_uncounted in zip(own, places, uncounted)
+                             if is_uncounted or not waits]
+                    if pairs:
+                        torch._foreach_copy_(*map(list, zip(*pairs)))
 
     def _put(self, number, name, value):
         if number == _PARAMETER:

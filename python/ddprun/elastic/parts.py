@@ -56,6 +56,8 @@ class Parts:
         self.extra = dict(extra or {})
         _checked(None, self.extra.values(), states, "what is given as extra has state_dict() and load_state_dict()")
         self._buffers = [Buffers(self._bare(model), getattr(model, "parameters_to_ignore", ())) for model in self.models]
+        self._known_models = {}  # those of _models_of()
+        self._waiting = set()  # the models whose update in this step is still to come, by number, if there are several optimizers
         self._layouts = [None] * len(self.models)
         self._unsettled = list(self.models)
         self._small = None  # what begin() kept
@@ -83,6 +85,7 @@ class Parts:
 
     def begin(self):
         """Keeps copies of what the step's passes, and the loop's body, change."""
+        self._waiting = set().union(*map(self._models_of, self.optimizers)) if len(self.optimizers) > 1 else set()
         for buffers in self._buffers:
             buffers.keep()
         self._small = {
@@ -118,16 +121,33 @@ class Parts:
         return [buffers.copies() for buffers in self._buffers]
 
     def put_buffers(self, copies):
-        for buffers, values in zip(self._buffers, copies):
-            buffers.put(values)
+        """But of models whose own update is still to come."""
+        for number, (buffers, values) in enumerate(zip(self._buffers, copies)):
+            if number not in self._waiting:
+                buffers.put(values)
 
     def before_update(self, optimizer):
         """Does what all ranks do before an optimizer's update. A collective."""
         if self._unsettled:
             self._settle_buckets(optimizer)
-        for model, buffers, is_due in zip(self.models, self._buffers, self._has_own_buffers):
+        self.updated(optimizer)
+        for number, (model, buffers, is_due) in enumerate(zip(self.models, self._buffers, self._has_own_buffers)):
             if is_due:  # rank 0's become all ranks', as with DDP
-                buffers.equalize(model.process_group)
+                buffers.equalize(model.process_group, waits=number in self._waiting)
+
+    def updated(self, optimizer):
+        """An optimizer updates its models, or has done so before the step was broken."""
+        if self._waiting:
+            self._waiting = self._waiting - self._models_of(optimizer)
+
+    def _models_of(self, optimizer):
+        """The numbers of the models that an optimizer updates."""
+        key = (id(optimizer), sum(len(group["params"]) for group in optimizer.param_groups))
+        if key not in self._known_models:
+            own = {id(parameter) for group in optimizer.param_groups for parameter in group["params"]}
+            self._known_models[key] = {number for number, model in enumerate(self.models)
+                                       if any(id(parameter) in own for parameter in model.parameters())}
+        return self._known_models[key]
 
     def _settle_buckets(self, optimizer):
         """Has the reducers of what an optimizer updates rebuild their buckets before the first update, not in the second step's

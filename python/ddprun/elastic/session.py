@@ -382,6 +382,7 @@ class Session:
             self._attempted = True
             return
         if self._skips:
+            self._parts.updated(optimizer)
             self._parts.put_buffers(self._after_updates[self._updates])
             self._skips -= 1
         elif (len(self._parts.optimizers) > 1 or self._is_in_step) and self._membership is not None:
