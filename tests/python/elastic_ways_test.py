@@ -125,7 +125,7 @@ class AfterTheLoop(ElasticCase):
         agent, journal, _ = self.start("memory", "evaluate", "epochs", "late", steps=40, options=["--max_restarts", 9])
         self.assertEqual(digest, self.end(agent, journal))
         begun = {line["step"] for line in journal.find("ready") if line["generation"] > 1}
-        self.assertTrue(begun <= {35, 40}, begun)
+        self.assertTrue(begun <= {35, 39}, begun)  # 39: the end of step 40 comes again
         self.assertEqual(3, len({line["rank"] for line in journal.find("evaluation", step=40)}))
 
 
