@@ -117,7 +117,7 @@ enum class Preflight {
 
 // How workers start (docs/WARM.md).
 struct WarmPlan {
-  bool on = false;  // --warm on; the default for Python programs that may be restarted
+  bool on = false;  // --warm on; the default where Python's workers may be started again
   // The user hasn't asked for warm starts (by --warm, --preload, --warm_memory or a daemon): no
   // start may be later than without them, and nothing is printed.
   bool unasked = false;

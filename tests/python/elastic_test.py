@@ -199,7 +199,7 @@ class Recoveries(ElasticCase):
         for rank in range(3):
             self.kill(events, rank)
         self.end(agent, journal)
-        # So that a loop with a last step of 40 comes to the end, too.
+        # A loop that ends with step 40 goes through the epoch's end again, too.
         self.assertEqual({39}, {line["step"] for line in journal.find("ready", generation=2)})
         self.assertEqual(3, len(journal.find("evaluation", step=40, generation=2)))
         self.assertEqual([], journal.find("step", step=40, generation=2))
