@@ -296,13 +296,19 @@ TEST_F(HealingTest, WhoeverIsKilledMeanwhileTheOthersGoOn) {
   const std::vector<std::string> options = Options();
   for (const Death& death : deaths) {
     BeginAnew(3);
+    // Rank 1 stops in step 5, so that no rank is still in step 4 when rank 2 is killed.
     const auto fault_of = [&](uint32_t rank) -> std::string {
-      if (rank == death.rank) return death.fault;
-      return rank == 0 && death.held ? "2 5 giving 0" : "";
+      const std::string first = rank == 1 ? "1 5 forward 19 " : "";
+      if (rank == death.rank) return first + death.fault;
+      return rank == 0 && death.held ? "2 5 giving 0" : first;
     };
     std::map<uint32_t, Process*> alive = {{0, &Start(0, 3, 1, fault_of(0), options)},
                                           {1, &Start(1, 3, 1, fault_of(1), options)}};
-    EXPECT_EQ(Start(2, 3, 1, "1 5 backward 9", options).Wait(), -SIGKILL) << Output(2, 1);
+    Process& victim = Start(2, 3, 1, "1 5 backward 19", options);
+    ASSERT_TRUE(victim.AwaitStop()) << Output(2, 1);
+    ASSERT_TRUE(alive.at(1)->AwaitStop()) << Output(1, 1);
+    KillAndWait(victim);
+    alive.at(1)->Kill(SIGCONT);
     agent_->EndGeneration("rank 2 was killed");
     agent_->BeginGeneration(2, 3);
     alive[2] = &Start(2, 3, 2, fault_of(2), options);
