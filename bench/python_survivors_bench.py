@@ -88,13 +88,14 @@ class Ddprun(System):
 
     def start(self, bed, journal):
         return [bed.run("ddprun", ["--nproc_per_node", WORKERS, *self.options, self.script, journal, self.steps],
-                        env={"OMP_NUM_THREADS": "1", "PYTHON_EXEC": self.python})]
+                        env={"OMP_NUM_THREADS": "1", "PYTHON_EXEC": self.python,
+                             "PYTHONPATH": os.path.join(ROOT, "python")})]  # as an installed package is found
 
 
 class WarmDdprun(Ddprun):
     """New workers are forks of an interpreter that has imported torch, which is the default of jobs that may be restarted."""
 
-    options = ("--warm", "on", "--warm_memory", "50%", "--preload", "torch,torch.distributed,torch._dynamo")
+    options = ("--warm", "on", "--warm_memory", "50%", "--preload", "torch,torch.distributed,torch._dynamo,ddprun.elastic")
 
     def label(self):
         return "ddprun, warm"

@@ -9,8 +9,6 @@ import time
 import torch
 from torch import nn
 
-sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "..", "python"))
-
 JOURNAL, FOLDER, STEPS, BATCH = sys.argv[1], os.path.dirname(sys.argv[1]), int(sys.argv[2]), 12
 CHECKPOINT = os.path.join(FOLDER, "checkpoint.pt")
 EVERY = 20  # steps between two checkpoints

@@ -1,6 +1,7 @@
 """The page of progress that a worker shares with its agent (docs/PROGRESS.md, "The page")."""
 
 import enum
+import functools
 import mmap
 import os
 import struct
@@ -46,25 +47,33 @@ def _open_page(path):
 
 # The agent answers by a store into the page, which wakes no thread.
 _nap = threading.Event()
-_page = _open_page(os.environ.get("DDPRUN_PROGRESS", ""))
+
+
+@functools.lru_cache(maxsize=None)
+def _page():
+    """The page of this process, opened at its first use: an import reads no variable that differs between workers, so that the
+    module can be imported ahead (docs/WARM.md)."""
+    return _open_page(os.environ.get("DDPRUN_PROGRESS", ""))
 
 
 def mark(phase, step):
     """Reports what this worker is doing: one store into shared memory. Call it on every rank, with a step that only grows."""
-    if _page is not None:
-        _page[_TIME] = time.monotonic_ns()
-        _page[_MARK] = int(phase) << _STEP_BITS | step
+    page = _page()
+    if page is not None:
+        page[_TIME] = time.monotonic_ns()
+        page[_MARK] = int(phase) << _STEP_BITS | step
 
 
 def add_data_wait(seconds):
     """Adds to the time for which this worker has waited for data (docs/GOODPUT.md)."""
-    if _page is not None and seconds > 0:
-        _page[_DATA_WAIT] += round(seconds * 1e9)
+    page = _page()
+    if page is not None and seconds > 0:
+        page[_DATA_WAIT] += round(seconds * 1e9)
 
 
-def _store(word, figure, told):
-    _page[word] = struct.unpack("Q", struct.pack("d", figure))[0]
-    _page[_TOLD] |= told
+def _store(page, word, figure, told):
+    page[word] = struct.unpack("Q", struct.pack("d", figure))[0]
+    page[_TOLD] |= told
 
 
 def report(loss=None, samples_per_second=None):
@@ -73,12 +82,13 @@ def report(loss=None, samples_per_second=None):
     Both are numbers, of this worker alone: ddprun takes the mean of losses, and the sum of samples (or tokens) a second. Two
     stores into shared memory; but float(tensor) waits for the GPU, so report at every tenth step or so.
     """
-    if _page is None:
+    page = _page()
+    if page is None:
         return
     if loss is not None:
-        _store(_LOSS, float(loss), _TOLD_LOSS)
+        _store(page, _LOSS, float(loss), _TOLD_LOSS)
     if samples_per_second is not None:
-        _store(_RATE, float(samples_per_second), _TOLD_RATE)
+        _store(page, _RATE, float(samples_per_second), _TOLD_RATE)
 
 
 def timed(batches):
@@ -102,12 +112,13 @@ def stop_at(step):
     this call the program mustn't wait for other ranks.
     """
     mark(Phase.TRAIN, step)
-    if _page is None:
+    page = _page()
+    if page is None:
         return False
-    _page[_ANSWER] = 1
-    while 0 < _page[_PREPARE] <= step:
-        _page[_ANSWER] = step << 1 | 1
-        if 0 < _page[_COMMIT] <= step:
+    page[_ANSWER] = 1
+    while 0 < page[_PREPARE] <= step:
+        page[_ANSWER] = step << 1 | 1
+        if 0 < page[_COMMIT] <= step:
             return True
         _nap.wait(_WAIT_SECONDS)
     return False

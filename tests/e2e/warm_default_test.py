@@ -3,13 +3,14 @@
 
 import os
 import resource
+import shutil
 import signal
 import sys
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import TORCH_PYTHON, torch_is_there  # noqa: E402
+from bed import ROOT, TORCH_PYTHON, torch_is_there  # noqa: E402
 from memory_cgroup import MemoryCgroup  # noqa: E402
 from warm_case import TRAINING, WarmTestCase  # noqa: E402
 
@@ -96,6 +97,17 @@ class Default(DefaultTestCase):
             order = [line["event"] for line in self.bed.events.find() if line["event"] in ("worker_started", "warm_ready")]
             self.assertEqual(["worker_started", "worker_started", "warm_ready"], order[-3:])
             self.end(agent, workers)
+
+    def test_ddprun_itself_is_imported_ahead(self):
+        shutil.copytree(os.path.join(ROOT, "python", "ddprun"), self.bed.path("modules/lib/site-packages/ddprun"))
+        agent = self.job("import sys\nahead = 'ddprun.elastic' in sys.modules\nfrom ddprun import elastic\n" + TRAINING.replace(
+            '"random":', '"ahead": ahead, "random":'))
+        self.bed.workers(1, 2, alive=[agent])
+        self.ready(alive=[agent])
+        workers = self.restart(agent, 1, 2)
+        self.assertEqual([True, True], [worker["ahead"] for worker in workers])
+        self.assertEqual([], self.bed.events.find("warm_refused"))
+        self.end(agent, workers)
 
     def put_aside(self):
         """A job whose imports ahead never end, after a start that was quicker without them."""

@@ -9,7 +9,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import SLOW, TORCH_PYTHON, torch_is_there  # noqa: E402
+from bed import DDPRUN, SLOW, TORCH_PYTHON, WORKER, torch_is_there  # noqa: E402
 from timeline import parent_of  # noqa: E402
 from warm_case import TRAINING, WarmTestCase  # noqa: E402
 
@@ -49,6 +49,33 @@ class Preloaded(WarmTestCase):
 
     def test_a_worker_whose_output_goes_to_files_sees_no_difference(self):
         self.check_same("--redirects", "3", "--log_dir", self.bed.path("logs"))
+
+    def test_no_worker_waits_for_the_end_of_a_copy(self):
+        agent = self.preloading("decimal")
+        workers = self.bed.workers(1, 2, alive=[agent])
+
+        def between():
+            parked = self.parked()
+            with open(f"/proc/{parked}/task/{parked}/children", encoding="ascii") as children:
+                return [os.readlink(f"/proc/{pid}/exe") for pid in children.read().split()]
+        self.bed.wait(lambda: between() == [os.path.realpath("/bin/sh")], "a shell between", alive=[agent])
+        self.bed.finish(workers)
+        self.assert_status(0, agent)
+
+    @unittest.skipUnless(os.geteuid() == 0, "mount(2) is for root")
+    def test_twin_without_a_shell(self):
+        self.bed.environment["PYTHON_EXEC"] = sys.executable
+        agent = self.bed.start_process(
+            "agent", ["unshare", "--mount", "sh", "-c", 'mount --bind /dev/null /bin/sh && exec "$@"', "sh", DDPRUN, "--standalone",
+                      "--nproc_per_node", "2", "--max_restarts", "9", "--warm", "on", "--preload", "decimal", "--event_log",
+                      self.bed.events.path, WORKER, self.bed.journal.path, "wait"],
+            output=self.bed.path("agent.out"), env=self.bed.environment)
+        workers = self.bed.workers(1, 2, alive=[agent])
+        for generation in (1, 2):
+            self.assertEqual([True, True], self.starts(generation))
+            workers = self.restart(agent, generation, 2)
+        self.bed.finish(workers)
+        self.assert_status(0, agent)
 
     def test_what_imports_print_every_worker_prints(self):
         self.module("talking", "import sys\nprint('hello from an import')\nprint('and from stderr', file=sys.stderr)\n")
