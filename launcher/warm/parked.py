@@ -296,8 +296,8 @@ class _Parked:
 
     @staticmethod
     def wait_small(asked):
-        """Ends with 0 when the worker is asked for, with 1 when it has ended. As a shell, where there is one, because the end of a
-        process that shares so much memory takes 10 to 20 ms, for which the worker would wait."""
+        """Ends with 0 when the worker is asked for, with 1 when it has ended: as a shell, where there is one, because a process
+        that shares so much memory takes 10 to 20 ms to end, and the worker waits for its end."""
         os.dup2(asked, 0)
         try:
             os.execve("/bin/sh", ["sh", "-c", "read -r asked"], {})

@@ -66,9 +66,9 @@ class Preloaded(WarmTestCase):
     def test_twin_without_a_shell(self):
         self.bed.environment["PYTHON_EXEC"] = sys.executable
         agent = self.bed.start_process(
-            "agent", ["unshare", "--mount", "sh", "-c", 'mount --bind /dev/null /bin/sh && exec "$@"', "sh", DDPRUN, "--standalone",
-                      "--nproc_per_node", "2", "--max_restarts", "9", "--warm", "on", "--preload", "decimal", "--event_log",
-                      self.bed.events.path, WORKER, self.bed.journal.path, "wait"],
+            "agent", ["unshare", "--mount", "sh", "-c", 'mount --bind /dev/null /bin/sh && exec "$@"', "sh",
+                      DDPRUN, "--standalone", "--nproc_per_node", "2", "--max_restarts", "9", "--warm", "on",
+                      "--preload", "decimal", "--event_log", self.bed.events.path, WORKER, self.bed.journal.path, "wait"],
             output=self.bed.path("agent.out"), env=self.bed.environment)
         workers = self.bed.workers(1, 2, alive=[agent])
         for generation in (1, 2):

@@ -7,6 +7,7 @@ import ctypes
 import io
 import itertools
 import os
+import pickle
 import socket
 import subprocess
 import sys
@@ -23,7 +24,7 @@ sys.path[:0] = [os.path.join(HERE, "..", "..", "python")]
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from ddprun import elastic  # noqa: E402
-from ddprun.elastic import groups, resharding, snapshot, unkept  # noqa: E402
+from ddprun.elastic import groups, handover, resharding, snapshot, transfer, unkept  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
@@ -237,6 +238,48 @@ class Forgotten(unittest.TestCase):
             self.shut_down()
         self.assertEqual((False, False), (any(looks), self.backend.gave_up))
         self.assertEqual([[2.0, 2.0, 2.0]], [one.tolist() for one in self.work.get_future().wait()])
+
+
+class Handover(unittest.TestCase):
+    STATE = {"one": torch.arange(6.0).reshape(2, 3).t(), "list": [torch.tensor(True), torch.empty(0, 4)], "text": "a",
+             "none": None, "large": torch.randn(300, 300).bfloat16(), "parameter": torch.nn.Parameter(torch.ones(2))}
+
+    def setUp(self):
+        groups.groups.over, groups.groups.address = groups.Over(), "127.0.0.1"
+        self.addCleanup(setattr, groups.groups, "over", None)
+        self.offer = handover.Offer((3, 0, False), self.STATE)
+        self.addCleanup(self.offer.close)
+
+    def test_all_kinds_of_tensors(self):
+        fetch = handover.Fetch([b"", self.offer.word], 0)
+        state = fetch.result()
+        self.assertEqual((3, 0, False), fetch.position)
+        self.assertEqual(list(self.STATE), list(state))
+        for given, own in zip(transfer.tensors_in(state), transfer.tensors_in(self.STATE)):
+            self.assertTrue(torch.equal(given, own) and given.dtype == own.dtype)
+
+    def test_only_a_newer_one_is_fetched(self):
+        for position, comes in ((None, True), ((2, 5, True), True), ((3, 0, True), False), ((4, 0, False), False)):
+            self.assertEqual(comes, handover.Fetch([self.offer.word], 0, position).result() is not None, position)
+        self.assertIsNone(handover.Fetch([b"", b""], 0).result())
+
+    def test_a_stranger_gets_nothing(self):
+        address = pickle.loads(self.offer.word)[1]
+        for secret in (b"x" * 32, b"short"):
+            with socket.create_connection(address) as stranger:
+                stranger.sendall(secret)
+                stranger.shutdown(socket.SHUT_WR)
+                self.assertEqual(b"", stranger.recv(1))
+
+    def test_the_end_of_an_offer_and_of_a_generation(self):
+        offer = handover.Offer((3, 0, False), self.STATE)
+        with socket.create_connection(pickle.loads(offer.word)[1]):  # a silent peer holds up nobody
+            offer.close()
+        self.assertIsNone(handover.Fetch([offer.word], 0).result())
+        with socket.create_server(("127.0.0.1", 0)) as silent:
+            fetch = handover.Fetch([pickle.dumps(((3, 0, False), silent.getsockname(), b"x" * 32))], 0)
+            groups.groups.over.tell("a peer was lost")
+            self.assertIsNone(fetch.result())
 
 
 class OtherNumbers(unittest.TestCase):

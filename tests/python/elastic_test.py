@@ -266,6 +266,50 @@ class Recoveries(ElasticCase):
         self.assertNotIn("JobOver", agent.text())
 
 
+class Handover(ElasticCase):
+    """A new worker's state comes while it sets itself up."""
+
+    def check(self, form, again=()):
+        """again: local ranks that are started anew, beside rank 1."""
+        digest, _ = self.undisturbed()
+        agent, journal, events = self.start(form)
+        self.wait_for_step(journal, events, agent, 10)
+        self.kill(events, 1)
+        self.assertEqual(digest, self.end(agent, journal))
+        started = collections.Counter(int(line["local_rank"]) for line in events.find("worker_started"))
+        self.assertEqual(collections.Counter([0, 1, 1, 2, *again]), started)
+        return journal
+
+    def test_before_it_has_a_model(self):
+        (early,) = self.check("early").find("early")
+        self.assertGreaterEqual(early["position"][0], 10)
+
+    def test_half_a_state_is_none(self):
+        """Rank 2 gives the first half, and dies. The new worker goes on, and so does rank 0."""
+        self.check("dying", again=[2])
+
+    def test_who_cannot_be_reached(self):
+        self.check("unreachable")
+
+    def test_a_whole_state_outlives_who_gave_it(self):
+        digest, steps = self.undisturbed("forgets", workers=2)
+        agent, journal, events = self.start("forgets", "early", workers=2)
+        self.wait_for_step(journal, events, agent, 10)
+        os.mkfifo(journal.path + ".gate")
+        self.kill(events, 1)
+        self.wait(lambda: journal.find("early"), "the state of a new worker", agent)
+        gate = open(journal.path + ".gate", "wb")  # when it has read the line's end
+        self.kill(events, 0)
+        self.wait(lambda: len(events.find("worker_started")) == 4, "a new rank 0", agent)
+        os.unlink(journal.path + ".gate")
+        gate.close()
+        self.assertEqual(digest, self.end(agent, journal))
+        for place, lines in self.steps_of(journal).items():
+            self.assertEqual({steps[place][0]}, set(lines), f"step and rank {place}")
+        counts = {place: len(lines) for place, lines in self.steps_of(journal).items() if place[1] == 1}
+        self.assertEqual({1}, set(counts.values()), "how often rank 1 has done its steps")
+
+
 class Nodes(ElasticCase):
     """Two nodes on one machine's loopback, of two workers each; the second one joins later, and is lost."""
 

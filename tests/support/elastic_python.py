@@ -5,7 +5,9 @@ Forms: accumulate, scaler, gan, closure, workers (of the DataLoader), with (sess
 ddprun's), narrow (a global batch that divides unevenly), evaluate (a collective of the program's own after each epoch),
 guarded (in session.step()), halves (with `with`: one in a group of some ranks), memory (a checkpoint in the agent's memory
 every 5 steps), forgets (none), bf16 (autocast), epochs (session.epochs()), range (in its place), large (300 MB of state), sgd
-(with momentum, in place of AdamW), counts (a line with the process' threads, descriptors and memory after each recovery).
+(with momentum, in place of AdamW), early (a line when a new worker has a state before it has a model; then it waits for the FIFO
+JOURNAL.gate, if there is one), dying (the first rank 2 ends itself while it gives its state), unreachable (nobody can fetch a
+state), counts (a line with the process' threads, descriptors and memory after each recovery).
 """
 
 import atexit
@@ -14,6 +16,7 @@ import hashlib
 import json
 import os
 import random
+import signal
 import sys
 import threading
 import time
@@ -29,6 +32,7 @@ from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
 from ddprun import elastic  # noqa: E402
+from ddprun.elastic import handover  # noqa: E402
 
 try:
     from numpy.random import random as NUMPY_RANDOM
@@ -89,6 +93,7 @@ class Training:
         self.steps, self.forms = steps, set(forms)
         torch.manual_seed(7 + int(os.environ["RANK"]))
         (dist if "lonely" in forms else elastic).init_process_group("gloo")
+        self.change_handover(journal)
         self.halves = [dist.new_group(ranks) for ranks in ([0, 1], [2])] if "halves" in forms else []
         torch.manual_seed(3)
         self.model = self.wrapped(network(1, "large" in forms))
@@ -109,6 +114,23 @@ class Training:
         self.models, self.counted = models, 0
         self.journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self.write("ready", step=self.session.step_number)
+
+    def change_handover(self, journal):
+        if "early" in self.forms and elastic._membership.fetch is not None:
+            fetch = elastic._membership.fetch
+            line = {"t": time.monotonic(), "event": "early", "position": fetch.result() and fetch.position}
+            with open(journal, "a", encoding="ascii") as file:
+                file.write(json.dumps(line) + "\n")
+            if os.path.exists(journal + ".gate"):
+                with open(journal + ".gate", "rb") as gate:
+                    gate.read()
+        if "dying" in self.forms and os.environ["RANK"] == "2" and os.environ["DDPRUN_GENERATION"] == "1":
+            tensors = iter(range(5))
+            give = handover.bytes_of
+            handover.bytes_of = lambda tensor: give(tensor) if next(tensors, None) is not None else signal.raise_signal(
+                signal.SIGKILL)
+        if "unreachable" in self.forms:
+            handover.connected = lambda *_: handover.socket.create_connection(("127.0.0.1", 1), 1)
 
     def wrapped(self, module):
         return DistributedDataParallel(module)

@@ -454,6 +454,7 @@ class Groups:
         self.stands_in = False  # groups are made without anybody: this process sets itself up beside a job that trains
         self.over = None     # of the generation
         self.store = None    # the AgentStore
+        self.address = ""    # of this rank, for other ranks; "" = not known
         self.journal = None  # a Journal (journal.py) that repeats collectives which a peer's loss breaks
         self.timeout = timedelta(minutes=30)
 
@@ -500,6 +501,7 @@ class Groups:
         """Connects a Gloo backend, in a thread of its own, which is abandoned if the generation ends: a rank that listens for a
         dead peer has no connection that could be shut down."""
         device, address = _device()
+        self.address = address.rpartition(" ")[0]
         rank, size, prefix = group.rank(), group.size(), f"ddprun/group {group.key}/"
         told = self.store.gather(f"{prefix}listener{rank}", address.encode(), [f"{prefix}listener{one}" for one in range(size)])
         backend = _Backend((one.decode() for one in told), self.timeout)

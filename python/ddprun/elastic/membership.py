@@ -9,8 +9,9 @@ A worker that goes on in its process, a *survivor*, and one that was started in 
     ... returns generation 2            ->   Gather "hello": kept      <->   Gather "hello": new, in init_process_group
                                                                              a peer was kept: groups that stand in
                                                                              the script sets itself up
+                                             its state (handover.py)    ->   a thread fetches it
                                              Gather "note"             <->   Gather "note", in Session()
-                                             groups, reducer, state    <->   groups, reducer, state
+                                             groups, reducer           <->   groups, reducer
 
 The thread releases generations without the loop, so a program that is busy for minutes between two steps, with a checkpoint or
 an evaluation of its own, isn't taken for one that hangs, and goes on when another worker is lost meanwhile.
@@ -24,6 +25,7 @@ import threading
 from ddprun import grpc_channel
 from ddprun.agent import Agent, RpcError
 from ddprun.elastic.groups import Over, groups, register
+from ddprun.elastic.handover import Fetch
 from ddprun.elastic.store import AgentStore, JobOver, PeerError
 
 # The agent answers each call within this time, and is asked again.
@@ -47,6 +49,8 @@ class Membership:
         self.why_not = lambda: ""  # asked at a generation's end, in another thread: why this process ends with it; "" = it goes on
         self._is_watching = False
         self._greeted = 0  # a generation
+        self.offers = []   # by rank, what survivors offered as they greeted each other in it; b"" = nothing
+        self.fetch = None  # of the state that was offered to this process as it arrived
         self.gift = b""  # what survivors give a newcomer as it arrives; what it was given
 
     @classmethod
@@ -78,9 +82,10 @@ class Membership:
     def arrive(self):
         """Call it before the first group is made: finds out whether there are survivors, which have set themselves up already."""
         if self.generation > 1:
-            kept = [rank for rank, what in enumerate(self._hello(_NEW)) if what == _KEPT]
+            kept = [rank for rank, what in enumerate(self._hello(_NEW)) if what.startswith(_KEPT)]
             self.is_newcomer = groups.stands_in = bool(kept)
             if kept:
+                self.fetch, self.offers = Fetch(self.offers, self.rank), []
                 self.gift = groups.store.get(f"ddprun/gift{kept[0]}")
         if self.is_newcomer:
             self.watch()  # what it sets up alone is of use in a later generation, too
@@ -93,16 +98,27 @@ class Membership:
                              daemon=True).start()
         groups.over.watched.wait()  # a thread may get its first turn when a hundred steps are done, and a peer is lost
 
-    def rejoin(self, note):
-        """Takes its place in the next generation if this one is over, meets the others, and has the groups made anew.
+    @property
+    def has_greeted(self):
+        """Whether this process has greeted the others in the generation, and it isn't over."""
+        return self._greeted == self.generation and not self.over.why
 
-        note: bytes. Returns all ranks' notes, by rank. PeerError: the generation has ended again, call rejoin() again. JobOver: the
-        job is over.
+    def greet(self, offer=b""):
+        """Takes its place in the next generation if this one is over, and greets the others, once in a generation. offer: for ranks
+        that lack this one's state (handover.py). PeerError: the generation has ended again, call it again. JobOver: the job is over.
         """
         if self.over.why:
             self._take_place()
         self.watch()
-        self._hello(_KEPT)
+        self._hello(_KEPT, offer)
+
+    def rejoin(self, note):
+        """Greets the others, exchanges notes, and has the groups made anew.
+
+        note: bytes. Returns all ranks' notes, by rank. PeerError: the generation has ended again, call rejoin() again. JobOver: the
+        job is over.
+        """
+        self.greet()
         names = [f"ddprun/note{rank}" for rank in range(self.size)]
         notes = groups.store.gather(names[self.rank], note, names)
         groups.stands_in = False
@@ -122,14 +138,16 @@ class Membership:
         groups.over = self.over.next
         groups.store.move_to(self.agent.store(place.generation))
 
-    def _hello(self, what):
+    def _hello(self, what, offer=b""):
         if self.generation in (1, self._greeted):
             return []
         self._greeted = self.generation
         if what == _KEPT:
             groups.store.set(f"ddprun/gift{self.rank}", self.gift)  # before the greeting, so that newcomers find it
         names = [f"ddprun/hello{rank}" for rank in range(self.size)]
-        return groups.store.gather(names[self.rank], what, names)
+        told = groups.store.gather(names[self.rank], what + offer, names)
+        self.offers = [one[len(_KEPT):] if one.startswith(_KEPT) else b"" for one in told]
+        return told
 
     def _await_ends(self, over, generation):
         while over is not None:

@@ -177,6 +177,10 @@ class Parts:
         self._layouts = [reducer.layout_of(model) or given for model, given in zip(self.models, self._layouts)]
         return self._layouts
 
+    def know_layouts(self, layouts):
+        """layouts: a peer's layouts(), to give on before reform()."""
+        self._layouts = layouts
+
     def reform(self, layouts):
         """layouts: a peer's layouts()."""
         self._layouts, self._unsettled = layouts, list(self.models)

@@ -18,7 +18,6 @@ before the next one is kept:
 import atexit
 import contextlib
 import hashlib
-import hmac
 import os
 import socket
 import struct
@@ -28,10 +27,10 @@ import torch
 
 from ddprun import grpc_channel
 from ddprun.elastic.checkpoints import say
+from ddprun.elastic.peers import connected, knows, new_secret, receive_into, received
 from ddprun.elastic.slots import Head, Slot, Slots, aligned
 from ddprun.elastic.snapshot import pieces_of
 
-_SECRET_BYTES = 32
 _MESSAGE = struct.Struct("<8Q")  # operation, which of the receiver's senders, and a head without its number
 _KEEP, _GIVE = 1, 2
 _LENGTH = struct.Struct("<Q")
@@ -40,7 +39,6 @@ _SLOTS_MAX = 3  # of one rank's checkpoints
 _CONNECT_SECONDS = 60.0
 _END_SECONDS = 5.0
 _OWN_SECONDS = 20.0
-_STRANGER_SECONDS = 20.0
 
 
 def has_other_node():
@@ -63,7 +61,7 @@ class Replicas:
             pass
         family, _, _, _, address = socket.getaddrinfo(self._place.node_address, 0, type=socket.SOCK_STREAM)[0]
         self._listener = socket.create_server(address, family=family)
-        self._secret = os.urandom(_SECRET_BYTES)
+        self._secret = new_secret()
         threading.Thread(target=self._accept, name="ddprun copies", daemon=True).start()
 
     def note(self):
@@ -123,10 +121,10 @@ class Replicas:
         can't be had."""
         with _connected(note) as connection:
             connection.sendall(_MESSAGE.pack(_GIVE, 0, step, rank, world, 0, 0, 0))
-            _, _, *head = _MESSAGE.unpack(_received(connection, _MESSAGE.size))
+            _, _, *head = _MESSAGE.unpack(received(connection, _MESSAGE.size))
             slot, head = self._place_for(Head(0, *head), aside)
             slot.begin(head)
-            _receive_into(connection, slot.payload(head))
+            receive_into(connection, slot.payload(head))
             slot.finish(head)
         return slot, head
 
@@ -213,12 +211,10 @@ class Replicas:
     def _serve(self, connection):
         with connection:
             try:
-                connection.settimeout(_STRANGER_SECONDS)
-                if not hmac.compare_digest(_received(connection, _SECRET_BYTES), self._secret):
+                if not knows(connection, self._secret):
                     return
-                connection.settimeout(None)
                 while True:
-                    operation, sender, *head = _MESSAGE.unpack(_received(connection, _MESSAGE.size))
+                    operation, sender, *head = _MESSAGE.unpack(received(connection, _MESSAGE.size))
                     if operation == _KEEP:
                         self._keep(connection, sender, Head(0, *head))
                     else:
@@ -241,7 +237,7 @@ class Replicas:
             _reply(connection, f"rank {os.environ.get('RANK')}: {error}")
             return
         _reply(connection, "")
-        _receive_into(connection, slot.payload(head))
+        receive_into(connection, slot.payload(head))
         slot.finish(head)
         _reply(connection, "")
 
@@ -350,11 +346,7 @@ def _joined(parts):
 
 
 def _connected(note):
-    connection = socket.create_connection(note["address"], _CONNECT_SECONDS)
-    connection.settimeout(None)
-    connection.setsockopt(socket.IPPROTO_TCP, socket.TCP_NODELAY, 1)
-    connection.sendall(bytes.fromhex(note["secret"]))
-    return connection
+    return connected(note["address"], bytes.fromhex(note["secret"]), _CONNECT_SECONDS)
 
 
 def _reply(connection, text):
@@ -362,18 +354,4 @@ def _reply(connection, text):
 
 
 def _text(connection):
-    return _received(connection, _LENGTH.unpack(_received(connection, _LENGTH.size))[0]).decode()
-
-
-def _received(connection, size):
-    data = bytearray(size)
-    _receive_into(connection, memoryview(data))
-    return bytes(data)
-
-
-def _receive_into(connection, memory):
-    while memory:
-        size = connection.recv_into(memory)
-        if size == 0:
-            raise ConnectionResetError("connection closed by the peer")
-        memory = memory[size:]
+    return received(connection, _LENGTH.unpack(received(connection, _LENGTH.size))[0]).decode()

@@ -31,6 +31,7 @@ from ddprun import progress
 from ddprun.elastic import accelerated, seeds
 from ddprun.elastic.checkpoints import say as say_of_rank
 from ddprun.elastic.groups import groups
+from ddprun.elastic.handover import Fetch, Offer
 from ddprun.elastic.membership import say, say_recovery
 from ddprun.elastic.parts import Parts, checked_sampler, unwrapped
 from ddprun.elastic.rates import Rates
@@ -123,6 +124,7 @@ class Session:
         self._done = 0         # batches of a step that was done by others, to be passed over
         self._broken = self._attempted = self._is_in_step = False
         self._since = 0.0
+        self._was_given = False  # a state, in the recovery under way
         self.recoveries = []
         self._memory = self._MEMORY(membership, self._parts, memory_every)
         self._rates = Rates(self._parts.optimizers)
@@ -493,6 +495,7 @@ class Session:
     def _recover(self):
         """Meets the others, and begins the step under way anew."""
         since = self._since or time.monotonic()
+        self._goes_on, self._was_given = True, False
         if self._updates and not self._after_updates:
             self._after_updates = [self._parts.buffers()]
         self._memory.wait()
@@ -515,14 +518,25 @@ class Session:
     def _note(self):
         note = {"seed": Seeds.own(), "position": None, "layouts": None, "seeds": [], "end": None, "memory": None}
         if self._seeds is not None:
-            note.update(position=(self._steps, self._updates + self._skips), layouts=self._parts.layouts(), seeds=self._seeds.table,
+            note.update(position=self._position(), layouts=self._parts.layouts(), seeds=self._seeds.table,
                         end=self._last if self._is_at_end else None)
         else:
             note["memory"] = self._memory.note()
         return pickle.dumps(note)
 
     def _meet(self):
-        notes = [pickle.loads(note) for note in self._membership.rejoin(self._note())]
+        """Returns whether this rank was given a state."""
+        self._take_fetched(self._membership.fetch)
+        offer = None if self._membership.has_greeted else self._offer()
+        try:
+            self._membership.greet(offer.word if offer is not None else b"")
+            # True: a state of the same position isn't newer, even that of a rank at the epoch's end.
+            own = None if self._seeds is None else (*self._position(), True)
+            self._take_fetched(Fetch(self._membership.offers, self._membership.rank, own))
+            notes = [pickle.loads(note) for note in self._membership.rejoin(self._note())]
+        finally:
+            if offer is not None:
+                offer.close()
         rank = self._membership.rank
         newest = max((note["position"] for note in notes if note["position"] is not None), default=None)
         if newest is None:  # all that had a state were lost meanwhile
@@ -532,28 +546,53 @@ class Session:
                 return True
         leader = next(number for number, note in enumerate(notes) if note["position"] == newest)
         self._parts.reform(notes[leader]["layouts"] or [None] * len(self._parts.models))
-        had_it = rank == leader or newest is not None and self._seeds is not None and (self._steps, self._updates + self._skips) == newest
         if newest is None or any(note["position"] != newest for note in notes):
-            state = {**self._parts.state(), "after_updates": self._after_updates} if rank == leader else None
-            state = broadcast(dist.group.WORLD, state, leader, rank)
-            if not had_it:
+            state = broadcast(dist.group.WORLD, self._state() if rank == leader else None, leader, rank)
+            if rank != leader and (self._seeds is None or self._position() != newest):
                 self._take(state, newest or (0, 0), next((note["end"] for note in notes if note["end"]), None))
-        if had_it:
-            self._goes_on = True
         self._seeds = Seeds(notes[leader]["seeds"]).extended([note["seed"] for note in notes])
         self._begin_again()
-        return not had_it
+        return self._was_given
+
+    def _position(self):
+        return self._steps, self._updates + self._skips
+
+    def _state(self):
+        return {**self._parts.state(), "after_updates": self._after_updates}
+
+    def _offer(self):
+        """An Offer of this rank's state; None = it has none."""
+        if self._seeds is None:
+            return None
+        more = {"layouts": self._parts.layouts(), "seeds": self._seeds.table, "end": self._last if self._is_at_end else None}
+        try:
+            # A rank at the epoch's end knows more than others of its position.
+            return Offer((*self._position(), self._is_at_end), {**self._state(), **more})
+        except OSError:
+            return None
+
+    def _take_fetched(self, fetch):
+        """Takes the state that a Fetch has; None = there is no Fetch."""
+        state = fetch.result() if fetch is not None else None
+        if state is None:
+            return
+        self._membership.fetch = None
+        self._parts.know_layouts(state["layouts"])
+        self._take(state, fetch.position[:2], state["end"])
+        if self._seeds is None and state["end"] is not None:
+            self._last, self._is_at_end = state["end"], True
+        self._seeds = Seeds(state["seeds"])
 
     def _take(self, state, position, end):
         """Takes a peer's state. end: the place of the last epoch's end, from the ranks that have come to it."""
         self._parts.load(state)
-        self._goes_on = True
+        self._was_given = True
         if self._seeds is None or position[0] != self._steps:  # else its own batches are those of the step under way
             batches = self._kept + self._rest
             if batches and not self._in_data and position == (self._steps + 1, 0):
                 self._commit(len(batches))  # so that the loader's next batch is the right one
             place, self._done = end if self._seeds is None and end is not None else (state["sampler"], 0)
-            self._goes_on = self._parts.go_to(place)
+            self._goes_on = self._parts.go_to(place) and self._goes_on
             self._forget()
         (self._steps, self._updates), self._skips = position, 0
         self._after_updates = state["after_updates"]

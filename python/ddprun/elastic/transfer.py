@@ -12,10 +12,40 @@ _PLAIN = (int, float, str, bool, type(None))
 
 
 class _Tensor:
-    """A tensor's place in the tree: its number, shape and dtype."""
+    """A tensor's place in the tree."""
 
-    def __init__(self, number, tensor):
-        self.number, self.shape, self.dtype = number, tuple(tensor.shape), tensor.dtype
+    def __init__(self, number):
+        self.number = number
+
+
+def packed(tree):
+    """(the tree without its tensors, as bytes; the tensors)."""
+    tensors = []
+
+    def number(tensor):
+        tensors.append(tensor)
+        return _Tensor(len(tensors) - 1)
+    return pickle.dumps(mapped(tree, number)), tensors
+
+
+def unpacked(text, tensors):
+    """The tree of packed()."""
+    return mapped(pickle.loads(text), lambda place: tensors[place.number], _Tensor)
+
+
+def shapes_of(tensors):
+    """Shapes and dtypes, as bytes."""
+    return pickle.dumps([(tuple(tensor.shape), tensor.dtype) for tensor in tensors])
+
+
+def empty_like(shapes):
+    """Tensors of shapes_of(), on the CPU."""
+    return [torch.empty(shape, dtype=dtype) for shape, dtype in pickle.loads(shapes)]
+
+
+def bytes_of(tensor):
+    """The bytes of a tensor on the CPU; its own memory, if it is contiguous."""
+    return memoryview(_flat(tensor).numpy())
 
 
 def copied(tree):
@@ -52,7 +82,7 @@ def version_of(tensor):
     return 0 if tensor.is_inference() else tensor._version
 
 
-def _bytes_of(tensor):
+def _size(tensor):
     return tensor.numel() * tensor.element_size()
 
 
@@ -74,38 +104,32 @@ def _broadcast(group, tensor, source):
 def broadcast(group, tree, source, rank):
     """Sends `source`'s tree to all ranks of a group. tree: the tree on `source`. Returns the tree, with tensors on the CPU. Raises
     any failure of the group."""
-    found = []
-
-    def number(tensor):
-        found.append(tensor)
-        return _Tensor(len(found) - 1, tensor)
-    length = torch.zeros(1, dtype=torch.int64)
+    length, text, tensors = torch.zeros(1, dtype=torch.int64), b"", []
     if rank == source:
-        text = pickle.dumps(mapped(tree, number))
+        whole, tensors = packed(tree)
+        text = pickle.dumps((whole, shapes_of(tensors)))
         length[0] = len(text)
     _broadcast(group, length, source)
     data = torch.frombuffer(bytearray(text), dtype=torch.uint8) if rank == source else torch.empty(int(length), dtype=torch.uint8)
     _broadcast(group, data, source)
     if rank != source:
-        tree = pickle.loads(data.numpy().tobytes())
-        places = []
-        mapped(tree, places.append, _Tensor)
-        found = [torch.empty(place.shape, dtype=place.dtype) for place in sorted(places, key=lambda one: one.number)]
-    small = [tensor for tensor in found if 0 < _bytes_of(tensor) < _SMALL_BYTES]
+        whole, shapes = pickle.loads(data.numpy().tobytes())
+        tensors = empty_like(shapes)
+    small = [tensor for tensor in tensors if 0 < _size(tensor) < _SMALL_BYTES]
     if small:
         flat = torch.cat([_flat(tensor.cpu()) for tensor in small])
         _broadcast(group, flat, source)
         if rank != source:
             at = 0
             for tensor in small:
-                size = _bytes_of(tensor)
+                size = _size(tensor)
                 tensor.copy_(_values(flat[at:at + size], tensor))
                 at += size
-    for tensor in found:
-        if _bytes_of(tensor) >= _SMALL_BYTES:
+    for tensor in tensors:
+        if _size(tensor) >= _SMALL_BYTES:
             # As bytes: Gloo has no sums of some dtypes, but moves bytes.
             flat = _flat(tensor.cpu())
             _broadcast(group, flat, source)
             if rank != source and flat.data_ptr() != tensor.data_ptr():
                 tensor.copy_(_values(flat, tensor))
-    return tree if rank == source else mapped(tree, lambda place: found[place.number], _Tensor)
+    return tree if rank == source else unpacked(whole, tensors)
