@@ -13,7 +13,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
-from bed import ROOT, WHOLE_ONLY, free_port, main_with_torch  # noqa: E402
+from bed import ROOT, WHOLE_ONLY, free_port, main_with_torch, remembered  # noqa: E402
 from elastic_test import AHEAD, PATIENCE, STEPS, ElasticCase  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
@@ -22,8 +22,6 @@ EVERY = 5
 
 
 class ShardsCase(ElasticCase):
-    UNDISTURBED = {}
-
     def start(self, *forms, workers=3, steps=STEPS, every=EVERY, options=(), name="job", ends=()):
         """ends: (generation, rank, step, where) at which a worker ends."""
         journal = self.bed.follower.follow(self.bed.path(f"{name}.steps"))
@@ -42,12 +40,10 @@ class ShardsCase(ElasticCase):
         self.bed.follower.refresh()
         return {line["rank"]: line["digest"] for line in journal.find("end")}
 
+    @remembered
     def undisturbed(self, *forms, **options):
-        key = (forms, *sorted(options.items()))
-        if key not in self.UNDISTURBED:
-            agent, journal, _ = self.start(*forms, name="undisturbed", **options)
-            self.UNDISTURBED[key] = self.end(agent, journal), self.steps_of(journal)
-        return self.UNDISTURBED[key]
+        agent, journal, _ = self.start(*forms, name="undisturbed", **options)
+        return self.end(agent, journal), self.steps_of(journal)
 
     def check_steps(self, journal, undisturbed):
         for place, lines in self.steps_of(journal).items():

@@ -13,7 +13,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
-from bed import ROOT, SLOW, TORCH_PYTHON, WHOLE, WHOLE_ONLY, BedTestCase, free_port, main_with_torch  # noqa: E402
+from bed import ROOT, SLOW, TORCH_PYTHON, WHOLE, WHOLE_ONLY, BedTestCase, free_port, main_with_torch, remembered  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
 TRAINING = os.path.join(ROOT, "tests", "support", "elastic_python.py")
@@ -51,6 +51,7 @@ class ElasticCase(BedTestCase):
         self.assertEqual(1, len({line["digest"] for line in ends}), ends)
         return ends[0]["digest"]
 
+    @remembered
     def undisturbed(self, *forms, **options):
         agent, journal, _ = self.start(*forms, name="undisturbed", **options)
         return self.end(agent, journal), self.steps_of(journal)

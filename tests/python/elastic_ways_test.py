@@ -135,7 +135,7 @@ class Heirs(ElasticCase):
     def test_all_with_the_state_are_lost_while_a_new_worker_waits_for_them(self):
         """All go on from the newest checkpoint in memory."""
         digest, _ = self.undisturbed("memory", steps=30)
-        agent, journal, _ = self.start("memory", "heirs", steps=30, options=["--max_restarts", 9])
+        agent, journal, _ = self.start("memory", "heirs", "unreachable", steps=30, options=["--max_restarts", 9])
         self.assertEqual(digest, self.end(agent, journal))
         begun = {line["step"] for line in journal.find("ready") if line["generation"] > 1}
         self.assertTrue(begun and begun <= {5, 10}, begun)

@@ -15,7 +15,7 @@ import sys
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
-from bed import DDPRUN, ROOT, SLOW, TORCH_PYTHON, BedTestCase, free_port, main_with_torch  # noqa: E402
+from bed import DDPRUN, ROOT, SLOW, TORCH_PYTHON, BedTestCase, free_port, main_with_torch, remembered  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
 TRAINING = os.path.join(ROOT, "tests", "support", "memory_python.py")
@@ -49,6 +49,7 @@ class MemoryCase(BedTestCase):
         self.bed.follower.refresh()
         return {line["rank"]: line["digest"] for line in journal.find("end")}
 
+    @remembered
     def undisturbed(self, *forms, **options):
         agent, journal, _ = self.start(*forms, name="undisturbed", **options)
         return self.end(agent, journal), self.losses(journal)

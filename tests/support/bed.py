@@ -5,6 +5,7 @@ No sleeps: everything waits for a line of the event log or journal, or for a pro
 
 import contextlib
 import fcntl
+import functools
 import os
 import re
 import shutil
@@ -53,6 +54,19 @@ def main_with_torch():
     if torch_is_there():
         unittest.main(verbosity=2)
     print("no torch: run scripts/setup")
+
+
+def remembered(method):
+    """A method of test cases that runs a program, once for the same program and arguments."""
+    known = {}
+
+    @functools.wraps(method)
+    def call(case, *arguments, **named):
+        key = repr((getattr(case, "PROGRAM", None), arguments, sorted(named.items())))
+        if key not in known:
+            known[key] = method(case, *arguments, **named)
+        return known[key]
+    return call
 
 
 def torch_ahead(*modules):

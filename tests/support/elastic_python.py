@@ -92,8 +92,10 @@ class Training:
     def __init__(self, journal, steps, forms):
         self.steps, self.forms = steps, set(forms)
         torch.manual_seed(7 + int(os.environ["RANK"]))
+        self.change_handover()
         (dist if "lonely" in forms else elastic).init_process_group("gloo")
-        self.change_handover(journal)
+        if "early" in forms and elastic._membership.fetch is not None:
+            self.report_state(journal)
         self.halves = [dist.new_group(ranks) for ranks in ([0, 1], [2])] if "halves" in forms else []
         torch.manual_seed(3)
         self.model = self.wrapped(network(1, "large" in forms))
@@ -115,15 +117,17 @@ class Training:
         self.journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
         self.write("ready", step=self.session.step_number)
 
-    def change_handover(self, journal):
-        if "early" in self.forms and elastic._membership.fetch is not None:
-            fetch = elastic._membership.fetch
-            line = {"t": time.monotonic(), "event": "early", "position": fetch.result() and fetch.position}
-            with open(journal, "a", encoding="ascii") as file:
-                file.write(json.dumps(line) + "\n")
-            if os.path.exists(journal + ".gate"):
-                with open(journal + ".gate", "rb") as gate:
-                    gate.read()
+    @staticmethod
+    def report_state(journal):
+        fetch = elastic._membership.fetch
+        line = {"t": time.monotonic(), "event": "early", "position": fetch.result() and fetch.position}
+        with open(journal, "a", encoding="ascii") as file:
+            file.write(json.dumps(line) + "\n")
+        if os.path.exists(journal + ".gate"):
+            with open(journal + ".gate", "rb") as gate:
+                gate.read()
+
+    def change_handover(self):
         if "dying" in self.forms and os.environ["RANK"] == "2" and os.environ["DDPRUN_GENERATION"] == "1":
             tensors = iter(range(5))
             give = handover.bytes_of
