@@ -247,24 +247,30 @@ class Handover(unittest.TestCase):
     def setUp(self):
         groups.groups.over, groups.groups.address = groups.Over(), "127.0.0.1"
         self.addCleanup(setattr, groups.groups, "over", None)
-        self.offer = handover.Offer((3, 0, False), self.STATE)
+        self.offer = handover.Offer((3, 0), self.STATE)
         self.addCleanup(self.offer.close)
 
     def test_all_kinds_of_tensors(self):
         fetch = handover.Fetch([b"", self.offer.word], 0)
         state = fetch.result()
-        self.assertEqual((3, 0, False), fetch.position)
+        self.assertEqual((3, 0), fetch.position)
         self.assertEqual(list(self.STATE), list(state))
         for given, own in zip(transfer.tensors_in(state), transfer.tensors_in(self.STATE)):
             self.assertTrue(torch.equal(given, own) and given.dtype == own.dtype)
 
     def test_only_a_newer_one_is_fetched(self):
-        for position, comes in ((None, True), ((2, 5, True), True), ((3, 0, True), False), ((4, 0, False), False)):
+        for position, comes in ((None, True), ((2, 5), True), ((3, 0), False), ((4, 0), False)):
             self.assertEqual(comes, handover.Fetch([self.offer.word], 0, position).result() is not None, position)
         self.assertIsNone(handover.Fetch([b"", b""], 0).result())
 
+    def test_a_preferred_one_is_fetched(self):
+        preferred = handover.Offer((3, 0), {"text": "preferred"}, preferred=True)
+        self.addCleanup(preferred.close)
+        for rank in range(2):
+            self.assertEqual({"text": "preferred"}, handover.Fetch([self.offer.word, preferred.word], rank).result())
+
     def test_a_stranger_gets_nothing(self):
-        address = pickle.loads(self.offer.word)[1]
+        address = pickle.loads(self.offer.word)[2]
         for secret in (b"x" * 32, b"short"):
             with socket.create_connection(address) as stranger:
                 stranger.sendall(secret)
@@ -272,12 +278,12 @@ class Handover(unittest.TestCase):
                 self.assertEqual(b"", stranger.recv(1))
 
     def test_the_end_of_an_offer_and_of_a_generation(self):
-        offer = handover.Offer((3, 0, False), self.STATE)
-        with socket.create_connection(pickle.loads(offer.word)[1]):  # a silent peer holds up nobody
+        offer = handover.Offer((3, 0), self.STATE)
+        with socket.create_connection(pickle.loads(offer.word)[2]):  # a silent peer holds up nobody
             offer.close()
         self.assertIsNone(handover.Fetch([offer.word], 0).result())
         with socket.create_server(("127.0.0.1", 0)) as silent:
-            fetch = handover.Fetch([pickle.dumps(((3, 0, False), silent.getsockname(), b"x" * 32))], 0)
+            fetch = handover.Fetch([pickle.dumps(((3, 0), False, silent.getsockname(), b"x" * 32))], 0)
             groups.groups.over.tell("a peer was lost")
             self.assertIsNone(fetch.result())
 

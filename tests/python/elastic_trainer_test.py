@@ -124,7 +124,7 @@ class Trainer(FrameworkCase):
         undisturbed = self.start_form("undisturbed", *forms)
         self.assert_status(0, undisturbed[0], PATIENCE)
         # In the second step buckets are new.
-        disturbed = self.start_form("disturbed", *forms, "kill=1:prediction:0", "kill=2:forward:1")
+        disturbed = self.start_form("disturbed", *forms, "fetched", "kill=1:prediction:0", "kill=2:forward:1")
         self.kill_now_and_then(disturbed, (8, 15, 22))
         self.check_same(undisturbed, disturbed, 5)
 

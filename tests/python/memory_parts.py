@@ -18,7 +18,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
 import torch  # noqa: E402
-from ddprun.elastic import replicas  # noqa: E402
+from ddprun.elastic import peers, replicas  # noqa: E402
 from ddprun.elastic import slots as slots_module  # noqa: E402
 from ddprun.elastic.checkpoints import Checkpoints  # noqa: E402
 from ddprun.elastic.memory import MemoryCheckpoint  # noqa: E402
@@ -351,7 +351,7 @@ class Copies(unittest.TestCase):
             Worker(1).keeper.replicas.fetch({**one.note(), "secret": "00" * 32}, 10, 1, 2)
 
     def test_a_silent_stranger_is_sent_away(self):
-        with unittest.mock.patch.object(replicas, "_STRANGER_SECONDS", 0.01), \
+        with unittest.mock.patch.object(peers, "_STRANGER_SECONDS", 0.01), \
                 socket.create_connection(Worker(0).note()["address"]) as stranger:
             stranger.settimeout(20)
             self.assertEqual(b"", stranger.recv(1))

@@ -4,7 +4,8 @@ Each rank appends a line of JSON for each step that it has done, with the sample
 the end one with digests of all that training changes. Forms: NAME=VALUE sets an argument of TrainingArguments; plain (without
 attach()), cnn (a model with batch norm and noise in the data instead of GPT-2), stop (EarlyStoppingCallback), stream (an
 IterableDataset), resume (from the newest checkpoint), later (evaluates after train(), too), kill=RANK:MOMENT:STEP (once; the
-moments are those of Moments), refusals (writes down what attach() says of trainers that it can't keep).
+moments are those of Moments), fetched (an error where a state doesn't come during a set-up), refusals (writes down what attach()
+says of trainers that it can't keep).
 """
 
 import hashlib
@@ -193,6 +194,8 @@ class Script:
             eval_dataset=data(20, 2), callbacks=callbacks)
         self.trainer.script = self
         self.run = None if "plain" in forms else elastic.attach(self.trainer)
+        if "fetched" in forms:
+            sys.modules["ddprun.elastic.trainer"].broadcast = None
 
     @staticmethod
     def read(value):

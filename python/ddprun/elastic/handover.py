@@ -33,13 +33,14 @@ _BUFFER_BYTES = 65536
 class Offer:
     """One rank's state for others. Threads: the one that trains; it starts others."""
 
-    def __init__(self, position, state):
-        """position: comparable; higher is newer. state: as transfer.packed(). OSError: there is no address."""
+    def __init__(self, position, state, preferred=False):
+        """position: comparable; higher is newer. state: as transfer.packed(). preferred: to others of the position. OSError: there is
+        no address."""
         self._state, self._connections, self._lock = state, [], threading.Lock()
         self._secret = new_secret()
         family = socket.AF_INET6 if ":" in groups.address else socket.AF_INET
         self._listener = socket.create_server((groups.address, 0), family=family)
-        self.word = pickle.dumps((position, self._listener.getsockname()[:2], self._secret))
+        self.word = pickle.dumps((position, preferred, self._listener.getsockname()[:2], self._secret))
         self._threads = [threading.Thread(target=self._accept, name="ddprun offer", daemon=True)]
         self._threads[0].start()
 
@@ -90,9 +91,10 @@ class Fetch:
         self.position = max((one[0] for one in offers), default=None)
         if self.position is None or position is not None and self.position <= position:
             return
-        newest = [one for one in offers if one[0] == self.position]
+        best = max(one[:2] for one in offers)
+        newest = [one for one in offers if one[:2] == best]
         self._is_done = False
-        threading.Thread(target=self._run, args=newest[rank % len(newest)][1:], name="ddprun fetch", daemon=True).start()
+        threading.Thread(target=self._run, args=newest[rank % len(newest)][2:], name="ddprun fetch", daemon=True).start()
 
     def result(self):
         """The state; None: there is none that is newer than this rank's, or it didn't come. Waits, but not longer than the generation
@@ -119,3 +121,29 @@ class Fetch:
         finally:
             self._is_done = True
             self._over.wake()
+
+
+def exchange(membership, position, offered, take, note):
+    """Greets the other ranks, takes the newest state that one of them offers, and exchanges notes. Returns all ranks' notes, by rank.
+
+    position(): this rank's; None = it has no state. offered(): (its state, whether it is preferred). take(state, position): is called
+    with a newer one. note(): this rank's. Raises as membership.rejoin().
+    """
+    def fetched(fetch):
+        state = fetch.result() if fetch is not None else None
+        if state is not None:
+            membership.fetch = None
+            take(state, fetch.position)
+
+    fetched(membership.fetch)
+    offer = None
+    if position() is not None and not membership.has_greeted:
+        with contextlib.suppress(OSError):
+            offer = Offer(position(), *offered())
+    try:
+        membership.greet(offer.word if offer is not None else b"")
+        fetched(Fetch(membership.offers, membership.rank, position()))
+        return membership.rejoin(note())
+    finally:
+        if offer is not None:
+            offer.close()

@@ -28,10 +28,9 @@ import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
 
 from ddprun import progress
-from ddprun.elastic import accelerated, seeds
+from ddprun.elastic import accelerated, handover, seeds
 from ddprun.elastic.checkpoints import say as say_of_rank
 from ddprun.elastic.groups import groups
-from ddprun.elastic.handover import Fetch, Offer
 from ddprun.elastic.membership import say, say_recovery
 from ddprun.elastic.parts import Parts, checked_sampler, unwrapped
 from ddprun.elastic.rates import Rates
@@ -515,28 +514,39 @@ class Session:
         say_recovery(self.recoveries[-1])
         self._rates.recovered()
 
+    # ---- for handover.exchange()
+
+    def _position(self):
+        return None if self._seeds is None else (self._steps, self._updates + self._skips)
+
+    def _offered(self):
+        end = self._last if self._is_at_end else None
+        return {**self._state(), "layouts": self._parts.layouts(), "seeds": self._seeds.table, "end": end}, self._is_at_end
+
+    def _take_offered(self, state, position):
+        self._parts.know_layouts(state["layouts"])
+        self._take(state, position, state["end"])
+        if self._seeds is None and state["end"] is not None:
+            self._last, self._is_at_end = state["end"], True
+        self._seeds = Seeds(state["seeds"])
+
     def _note(self):
-        note = {"seed": Seeds.own(), "position": None, "layouts": None, "seeds": [], "end": None, "memory": None}
+        note = {"seed": Seeds.own(), "position": self._position(), "layouts": None, "seeds": [], "end": None, "memory": None}
         if self._seeds is not None:
-            note.update(position=self._position(), layouts=self._parts.layouts(), seeds=self._seeds.table,
-                        end=self._last if self._is_at_end else None)
+            note.update(layouts=self._parts.layouts(), seeds=self._seeds.table, end=self._last if self._is_at_end else None)
         else:
             note["memory"] = self._memory.note()
         return pickle.dumps(note)
 
+    # ----
+
+    def _state(self):
+        return {**self._parts.state(), "after_updates": self._after_updates}
+
     def _meet(self):
         """Returns whether this rank was given a state."""
-        self._take_fetched(self._membership.fetch)
-        offer = None if self._membership.has_greeted else self._offer()
-        try:
-            self._membership.greet(offer.word if offer is not None else b"")
-            # True: a state of the same position isn't newer, even that of a rank at the epoch's end.
-            own = None if self._seeds is None else (*self._position(), True)
-            self._take_fetched(Fetch(self._membership.offers, self._membership.rank, own))
-            notes = [pickle.loads(note) for note in self._membership.rejoin(self._note())]
-        finally:
-            if offer is not None:
-                offer.close()
+        notes = [pickle.loads(note) for note in handover.exchange(
+            self._membership, self._position, self._offered, self._take_offered, self._note)]
         rank = self._membership.rank
         newest = max((note["position"] for note in notes if note["position"] is not None), default=None)
         if newest is None:  # all that had a state were lost meanwhile
@@ -553,35 +563,6 @@ class Session:
         self._seeds = Seeds(notes[leader]["seeds"]).extended([note["seed"] for note in notes])
         self._begin_again()
         return self._was_given
-
-    def _position(self):
-        return self._steps, self._updates + self._skips
-
-    def _state(self):
-        return {**self._parts.state(), "after_updates": self._after_updates}
-
-    def _offer(self):
-        """An Offer of this rank's state; None = it has none."""
-        if self._seeds is None:
-            return None
-        more = {"layouts": self._parts.layouts(), "seeds": self._seeds.table, "end": self._last if self._is_at_end else None}
-        try:
-            # A rank at the epoch's end knows more than others of its position.
-            return Offer((*self._position(), self._is_at_end), {**self._state(), **more})
-        except OSError:
-            return None
-
-    def _take_fetched(self, fetch):
-        """Takes the state that a Fetch has; None = there is no Fetch."""
-        state = fetch.result() if fetch is not None else None
-        if state is None:
-            return
-        self._membership.fetch = None
-        self._parts.know_layouts(state["layouts"])
-        self._take(state, fetch.position[:2], state["end"])
-        if self._seeds is None and state["end"] is not None:
-            self._last, self._is_at_end = state["end"], True
-        self._seeds = Seeds(state["seeds"])
 
     def _take(self, state, position, end):
         """Takes a peer's state. end: the place of the last epoch's end, from the ranks that have come to it."""

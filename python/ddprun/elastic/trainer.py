@@ -33,7 +33,7 @@ import torch
 import torch.distributed as dist
 
 from ddprun import progress
-from ddprun.elastic import seeds
+from ddprun.elastic import handover, seeds
 from ddprun.elastic.groups import groups
 from ddprun.elastic.membership import say_recovery
 from ddprun.elastic.parts import Parts
@@ -114,6 +114,7 @@ class Attached:
         self._table = self._new_table = None  # of each rank: the losses, and the operations, since the last log
         self._grad_norm = self._rate = None   # of the last update
         self._since = 0.0
+        self._was_given = False  # a state, in the recovery under way
         self.recoveries = []
         self._originals = {}
         self._wrap(trainer, "train", self._train)
@@ -383,7 +384,7 @@ class Attached:
 
     def _recover(self):
         """Meets the others, and goes back to the position of the one that is furthest."""
-        since = self._since or time.monotonic()
+        since, self._was_given = self._since or time.monotonic(), False
         if self._seeds is not None:
             self._memory.put_back()
             self._parts.put_back()
@@ -398,14 +399,31 @@ class Attached:
         self.recoveries.append(Recovery(self._membership.generation, self._position[0], time.monotonic() - since, was_healed))
         say_recovery(self.recoveries[-1])
 
+    def _own_position(self):
+        return None if self._seeds is None else self._position
+
+    def _offered(self):
+        return {**self._state(), "layouts": self._parts.layouts(), "seeds": self._seeds.table}, False
+
+    def _take_offered(self, state, position):
+        if len(state["table"]) != self._membership.size:
+            return  # all processes are restarted
+        self._parts.know_layouts(state["layouts"])
+        self._take(state, position)
+        if self._seeds is None:
+            self._seeds = Seeds(state["seeds"])
+            self._keep()
+
     def _note(self):
-        note = {"seed": Seeds.own(), "position": None, "layouts": None, "seeds": []}
+        note = {"seed": Seeds.own(), "position": self._own_position(), "layouts": None, "seeds": []}
         if self._seeds is not None:
-            note.update(position=self._position, layouts=self._parts.layouts(), seeds=self._seeds.table)
+            note.update(layouts=self._parts.layouts(), seeds=self._seeds.table)
         return pickle.dumps(note)
 
     def _meet(self):
-        notes = [pickle.loads(note) for note in self._membership.rejoin(self._note())]
+        """Returns whether this rank was given a state."""
+        notes = [pickle.loads(note) for note in handover.exchange(
+            self._membership, self._own_position, self._offered, self._take_offered, self._note)]
         rank = self._membership.rank
         if (rank, self._membership.size) != self._place:
             raise SystemExit(f"ddprun.elastic: rank {self._place[0]} of {self._place[1]} is {rank} of {self._membership.size} now, and "
@@ -415,15 +433,14 @@ class Attached:
             raise SystemExit("ddprun.elastic: no rank has the training's state any more: all processes are restarted")
         leader = next(number for number, note in enumerate(notes) if note["position"] == newest)
         self._parts.reform(notes[leader]["layouts"] or [None])
-        had_it = self._seeds is not None and self._position == newest
         if any(note["position"] != newest for note in notes):
             state = broadcast(dist.group.WORLD, self._state() if rank == leader else None, leader, rank)
-            if not had_it:
+            if self._own_position() != newest:
                 self._take(state, newest)
         if self._seeds is None:
             self._seeds = Seeds(notes[leader]["seeds"])
             self._keep()
-        return not had_it
+        return self._was_given
 
     def _state(self):
         # The sum of operations is a whole number where it began anew, and tensors of it are gathered.
@@ -431,7 +448,7 @@ class Attached:
                 "flos": type(self._trainer.current_flos), "place": (self._epoch, self._done), "update": (self._grad_norm, self._rate)}
 
     def _take(self, state, position):
-        trainer = self._trainer
+        trainer, self._was_given = self._trainer, True
         self._parts.load(state["parts"])
         self._memory.take(state["memory"])
         loss, flos = state["table"][self._membership.rank]
