@@ -215,4 +215,5 @@ def add_tests():
 
 
 if __name__ == "__main__":
+    add_tests()
     main_with_torch()
