@@ -1,6 +1,12 @@
 # ddprun_proto_library(name PROTO path [GRPC])
 # Compiles one .proto of proto/ into a static library whose generated headers are included as
 # "ddprun/<package>/v1/<file>.pb.h". GRPC adds the service stubs. Generated code has no warnings of ours.
+# With DDPRUN_LITE the messages have no reflection, so that a program needs only Protobuf's smaller runtime.
+option(DDPRUN_LITE "Generate messages without reflection (the wheel; tests need it)" OFF)
+set(ddprun_cpp_out)
+if(DDPRUN_LITE)
+  set(ddprun_cpp_out lite:)
+endif()
 find_program(GRPC_CPP_PLUGIN grpc_cpp_plugin REQUIRED)
 function(ddprun_proto_library name)
   cmake_parse_arguments(ARG "GRPC" "PROTO" "" ${ARGN})
@@ -17,7 +23,7 @@ function(ddprun_proto_library name)
   file(MAKE_DIRECTORY ${out})
   add_custom_command(
     OUTPUT ${outputs}
-    COMMAND protobuf::protoc --proto_path=${CMAKE_SOURCE_DIR}/proto --cpp_out=${out} ${grpc_args} ${ARG_PROTO}
+    COMMAND protobuf::protoc --proto_path=${CMAKE_SOURCE_DIR}/proto --cpp_out=${ddprun_cpp_out}${out} ${grpc_args} ${ARG_PROTO}
     DEPENDS ${CMAKE_SOURCE_DIR}/proto/${ARG_PROTO}
     VERBATIM)
   add_library(${name} ${ddprun_library_type} ${outputs})
@@ -31,4 +37,23 @@ function(ddprun_proto_library name)
   if(ARG_GRPC)
     target_link_libraries(${name} PUBLIC gRPC::grpc++)
   endif()
+endfunction()
+
+# ddprun_message_fields(target header proto message…): a generated header, included as `header`, with VisitFields() for these
+# messages of proto/ and those that they have (cmake/message_fields.py).
+function(ddprun_message_fields target header proto)
+  set(out ${CMAKE_BINARY_DIR}/generated/${header})
+  set(words)
+  foreach(message IN LISTS ARGN)
+    list(APPEND words ${CMAKE_SOURCE_DIR}/proto/${proto} ${message})
+  endforeach()
+  cmake_path(GET out PARENT_PATH folder)
+  file(MAKE_DIRECTORY ${folder})
+  add_custom_command(OUTPUT ${out}
+    COMMAND Python3::Interpreter ${CMAKE_SOURCE_DIR}/cmake/message_fields.py ${out} ${words}
+    DEPENDS ${CMAKE_SOURCE_DIR}/cmake/message_fields.py ${CMAKE_SOURCE_DIR}/scripts/lib/proto_fields.py
+            ${CMAKE_SOURCE_DIR}/proto/${proto}
+    VERBATIM)
+  target_sources(${target} PRIVATE ${out})
+  target_include_directories(${target} PRIVATE ${CMAKE_BINARY_DIR}/generated)
 endfunction()

@@ -66,8 +66,29 @@ StoreReply ToProto(const StoreResult& result) {
 }
 
 std::string OperationName(const StoreRequest& request) {
-  const auto* field = StoreRequest::descriptor()->FindFieldByNumber(request.operation_case());
-  return field == nullptr ? "unknown" : field->name();
+  switch (request.operation_case()) {
+    case StoreRequest::kSet:
+      return "set";
+    case StoreRequest::kGet:
+      return "get";
+    case StoreRequest::kWait:
+      return "wait";
+    case StoreRequest::kAdd:
+      return "add";
+    case StoreRequest::kCheck:
+      return "check";
+    case StoreRequest::kDelete:
+      return "delete";
+    case StoreRequest::kCompareSet:
+      return "compare_set";
+    case StoreRequest::kCount:
+      return "count";
+    case StoreRequest::kGather:
+      return "gather";
+    case StoreRequest::OPERATION_NOT_SET:
+      break;
+  }
+  return "unknown";
 }
 
 absl::Duration TimeoutOf(const StoreRequest& request) {

@@ -1,19 +1,14 @@
 #include "rendezvous/web/status_json.h"
 
-#include <google/protobuf/descriptor.h>
-
-#include <nlohmann/json.hpp>
-
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
+#include "ddprun/rendezvous/v1/status.pb.h"
+#include "rendezvous/web/status_fields.h"
 
 namespace ddprun::rendezvous {
 namespace {
 
-using google::protobuf::FieldDescriptor;
-using google::protobuf::Message;
-using google::protobuf::Reflection;
-using Json = nlohmann::ordered_json;
+using Json = MessageJson::Json;
 
 constexpr absl::string_view kTermField = "term";
 
@@ -34,60 +29,19 @@ constexpr RelativeTime kRelativeTimes[] = {
     {"gives_up_in_ms", "gives_up_at", 1},
 };
 
-Json ToJson(const Message& message, absl::Time now);
-
-// Requires: the field has a type that our statuses use.
-Json ValueOf(const Message& message, const FieldDescriptor& field, absl::Time now) {
-  const Reflection& get = *message.GetReflection();
-  const auto type = field.cpp_type();
-  if (type == FieldDescriptor::CPPTYPE_UINT32) return get.GetUInt32(message, &field);
-  if (type == FieldDescriptor::CPPTYPE_BOOL) return get.GetBool(message, &field);
-  if (type == FieldDescriptor::CPPTYPE_DOUBLE) return get.GetDouble(message, &field);
-  if (type == FieldDescriptor::CPPTYPE_STRING) return get.GetString(message, &field);
-  if (type == FieldDescriptor::CPPTYPE_MESSAGE) return ToJson(get.GetMessage(message, &field), now);
-  const uint64_t number = get.GetUInt64(message, &field);
-  return field.name() == kTermField ? Json(absl::StrCat(number)) : Json(number);
-}
-
-Json ListOf(const Message& message, const FieldDescriptor& field, absl::Time now) {
-  const Reflection& get = *message.GetReflection();
-  Json list = Json::array();
-  for (int i = 0; i < get.FieldSize(message, &field); ++i) {
-    list.push_back(field.cpp_type() == FieldDescriptor::CPPTYPE_MESSAGE
-                       ? ToJson(get.GetRepeatedMessage(message, &field, i), now)
-                       : Json(get.GetRepeatedString(message, &field, i)));
-  }
-  return list;
-}
-
-void AddWallTime(const Message& message, const FieldDescriptor& field, absl::Time now, Json* json) {
-  for (const RelativeTime& relative : kRelativeTimes) {
-    if (field.name() != relative.field) continue;
-    // protobuf aborts when a field is read as another type.
-    if (field.cpp_type() != FieldDescriptor::CPPTYPE_UINT64) continue;
-    const auto ms = static_cast<int64_t>(message.GetReflection()->GetUInt64(message, &field));
-    (*json)[relative.at] = WallTimeText(now + absl::Milliseconds(relative.sign * ms));
-  }
-}
-
-Json ToJson(const Message& message, absl::Time now) {
-  Json json = Json::object();
-  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
-    const FieldDescriptor& field = *message.GetDescriptor()->field(i);
-    if (field.is_repeated()) {
-      json[field.name()] = ListOf(message, field, now);
-    } else if (!field.has_presence() || message.GetReflection()->HasField(message, &field)) {
-      json[field.name()] = ValueOf(message, field, now);
-      AddWallTime(message, field, now, &json);
-    }
-  }
-  return json;
-}
-
 }  // namespace
 
-std::string StatusJson(const Message& status, absl::Time now, JsonLayout layout) {
-  return ToJson(status, now)
+void MessageJson::Add(const char* name, uint64_t value) {
+  json_[name] = name == kTermField ? Json(absl::StrCat(value)) : Json(value);
+  for (const RelativeTime& relative : kRelativeTimes) {
+    if (name != relative.field) continue;
+    const auto ms = relative.sign * static_cast<int64_t>(value);
+    json_[relative.at] = WallTimeText(now_ + absl::Milliseconds(ms));
+  }
+}
+
+std::string StatusJson(const v1::GetStatusReply& status, absl::Time now, JsonLayout layout) {
+  return MessageJson::Of(status, now)
       .dump(layout == JsonLayout::kIndented ? 2 : -1, ' ', false, Json::error_handler_t::replace);
 }
 

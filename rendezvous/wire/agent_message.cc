@@ -298,6 +298,18 @@ absl::Status CheckMajor(const v1::Join& join) {
       agent_is_older ? "on the agent's node" : "where the rendezvous service runs"));
 }
 
+// Whether a message without a body of this release has one of a later release.
+bool HasMoreThanHead(v1::AgentMessage message) {
+  message.clear_run_id();
+  message.clear_term();
+  message.clear_node_id();
+  message.clear_incarnation();
+  message.clear_stream();
+  message.clear_generation();
+  message.clear_sequence();
+  return message.ByteSizeLong() > 0;
+}
+
 void ReadBody(FieldChecker* checker, const v1::AgentMessage& proto, AgentMessage* message) {
   switch (proto.body_case()) {
     case v1::AgentMessage::kJoin:
@@ -337,8 +349,7 @@ void ReadBody(FieldChecker* checker, const v1::AgentMessage& proto, AgentMessage
       message->body = Read<StopPrepared>(checker, "stop_prepared", proto.stop_prepared());
       break;
     case v1::AgentMessage::BODY_NOT_SET:
-      checker->Require(!proto.GetReflection()->GetUnknownFields(proto).empty(), "body",
-                       "is missing");
+      checker->Require(HasMoreThanHead(proto), "body", "is missing");
       message->body = UnknownKind{};
       break;
   }

@@ -164,7 +164,7 @@ ServiceMessage ReadBody(FieldChecker* checker, const v1::ServiceMessage& proto) 
     case v1::ServiceMessage::BODY_NOT_SET:
       break;
   }
-  checker->Require(!proto.GetReflection()->GetUnknownFields(proto).empty(), "body", "is missing");
+  checker->Require(proto.ByteSizeLong() > 0, "body", "is missing");
   return UnknownKind{};
 }
 

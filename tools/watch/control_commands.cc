@@ -20,6 +20,7 @@
 #include "tools/watch/event_text.h"
 #include "tools/watch/job_finder.h"
 #include "tools/watch/job_service.h"
+#include "tools/watch/node_state_fields.h"
 #include "tools/watch/status_text.h"
 
 namespace ddprun::launcher {
@@ -58,9 +59,10 @@ void PrintJson(const std::vector<FoundService>& services,
   }
   document["jobs"] = std::move(jobs);
   for (const agent::v1::NodeState& node : cut_off) {
-    document["cut_off"].push_back(Json::parse(rendezvous::StatusJson(node, now)));
+    document["cut_off"].push_back(rendezvous::MessageJson::Of(node, now));
   }
-  std::puts(document.dump(is_one_of_many ? -1 : 2).c_str());
+  const int indent = is_one_of_many ? -1 : 2;
+  std::puts(document.dump(indent, ' ', false, Json::error_handler_t::replace).c_str());
 }
 
 void PrintText(const std::vector<FoundService>& services,
