@@ -21,3 +21,19 @@ endif()
 if(DDPRUN_BENCH)
   find_package(benchmark REQUIRED)
 endif()
+
+# With UBSan's checks of pointers GCC doesn't know that a function's address is never null (https://gcc.gnu.org/PR71962), and
+# containers of newer Abseils don't compile. AddressSanitizer finds the use of a null pointer, too.
+if(DDPRUN_SANITIZE MATCHES "undefined")
+  include(CheckCXXSourceCompiles)
+  set(CMAKE_REQUIRED_FLAGS "-std=c++20 -fsanitize=${DDPRUN_SANITIZE}")
+  set(CMAKE_REQUIRED_LIBRARIES absl::flat_hash_set)
+  check_cxx_source_compiles("#include <string>
+    #include <absl/container/flat_hash_set.h>
+    int main() { return absl::flat_hash_set<std::string>{\"a\"}.contains(\"b\"); }" DDPRUN_ABSEIL_WITH_CHECKED_POINTERS)
+  unset(CMAKE_REQUIRED_FLAGS)
+  unset(CMAKE_REQUIRED_LIBRARIES)
+  if(NOT DDPRUN_ABSEIL_WITH_CHECKED_POINTERS)
+    add_compile_options(-fno-sanitize=null,nonnull-attribute,returns-nonnull-attribute)
+  endif()
+endif()
