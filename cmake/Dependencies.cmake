@@ -6,6 +6,10 @@ find_package(gRPC CONFIG REQUIRED)
 find_package(nlohmann_json CONFIG REQUIRED)
 find_package(spdlog CONFIG REQUIRED)
 find_package(yaml-cpp CONFIG REQUIRED)
+set(DDPRUN_YAML_CPP yaml-cpp)
+if(TARGET yaml-cpp::yaml-cpp)  # from version 0.8
+  set(DDPRUN_YAML_CPP yaml-cpp::yaml-cpp)
+endif()
 find_package(Python3 3.9 REQUIRED COMPONENTS Interpreter)  # makes the manual page
 find_package(PkgConfig REQUIRED)
 pkg_check_modules(UV REQUIRED IMPORTED_TARGET libuv)

@@ -259,6 +259,12 @@ class Libraries(PackageCase):
         with self.assertRaisesRegex(sbom.SbomError, "yaml-cpp: linked into ddprun, and not in"):
             sbom.components(BUILD)
 
+    def test_no_other_library_is_needed(self):
+        dynamic = self.output("readelf", "--wide", "--dynamic", os.path.join(BUILD, "bin", "ddprun"))
+        needed = re.findall(r"\(NEEDED\).*\[(.+)\.so", dynamic)
+        self.assertIn("libc", needed)
+        self.assertEqual(set(), {name for name in needed if not name.startswith("ld-linux")} - {"libc", "libm"})
+
     def test_parts_that_are_left_out(self):
         names = re.findall(r"^(?:nothing|never) (\w+)$", sbom.read(os.path.join(ROOT, "cmake", "left_out.txt")), re.MULTILINE)
         self.assertGreater(len(names), 20)
