@@ -273,6 +273,7 @@ class Libraries(PackageCase):
         defined = self.output("nm", "--defined-only", os.path.join(BUILD, "bin", "ddprun"))
         for part, is_there in (("XdsClient", False), ("RlsLbConfig", False), ("ares_gethostbyname", False),
                                ("AwsExternalAccountCredentials", False), ("alts_tsi_handshaker", False), ("fts5", False),
+                               ("grpc_plugin_credentials", False),
                                ("RoundRobin", True), ("NativeClientChannelDNSResolver", True), ("SslCredentials", True),
                                ("sqlite3_step", True)):
             self.assertEqual(is_there, part in defined, part)

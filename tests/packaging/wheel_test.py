@@ -19,7 +19,7 @@ from package_case import BUILD, CACHE, ROOT, PackageCase  # noqa: E402
 
 BUILDER = os.path.join(CACHE, "py-wheel", "bin", "python3")
 WHEELS = os.path.join(BUILD, "wheels")
-WHEEL_BYTES_MAX = 7_700_000
+WHEEL_BYTES_MAX = 7_000_000
 GLIBC = (2, 28)
 # Parts of glibc 2.28.
 SYSTEM = {"libc.so.6", "libm.so.6", "libdl.so.2", "libpthread.so.0", "librt.so.1", "libresolv.so.2"}
