@@ -24,6 +24,8 @@ def functions(proto, root):
         of.setdefault(owner, []).append((kind, name))
     lines = [f"namespace {package} {{"]
     for message in wanted:  # grows
+        if re.search(rf"^message {message} {{(?:(?!^}}).)*^  oneof ", text, re.MULTILINE | re.DOTALL):
+            sys.exit(f"{proto}: {message} has a oneof: teach {__file__} that")
         lines += ["template <class To>", f"void VisitFields(const {message}& message, To* to) {{"]
         for kind, name in of[message]:
             *label, kind = kind.split()

@@ -1,5 +1,6 @@
 #include "rendezvous/web/status_json.h"
 
+#include <google/protobuf/message.h>
 #include <gtest/gtest.h>
 
 #include <cmath>
@@ -57,6 +58,42 @@ TEST(StatusJson, FiguresOfTheTraining) {
   node->mutable_training()->set_loss(std::nan(""));
   EXPECT_TRUE(
       Json::parse(StatusJson(reply, kNow))["jobs"][0]["nodes"][0]["training"]["loss"].is_null());
+}
+
+// Every message has one of each that it can have.
+void AddMessages(google::protobuf::Message* message) {
+  const auto* reflection = message->GetReflection();
+  for (int i = 0; i < message->GetDescriptor()->field_count(); ++i) {
+    const auto* field = message->GetDescriptor()->field(i);
+    if (field->message_type() == nullptr) continue;
+    AddMessages(field->is_repeated() ? reflection->AddMessage(message, field)
+                                     : reflection->MutableMessage(message, field));
+  }
+}
+
+// Expects an object's names: those of a message's fields, unless they are optional and absent.
+// Returns how many there are, also in its parts.
+int ExpectFields(const google::protobuf::Message& message, const Json& json) {
+  const auto* reflection = message.GetReflection();
+  int count = 0;
+  for (int i = 0; i < message.GetDescriptor()->field_count(); ++i) {
+    const auto* field = message.GetDescriptor()->field(i);
+    const bool is_there = !field->has_presence() || reflection->HasField(message, field);
+    EXPECT_EQ(json.contains(field->name()), is_there) << field->full_name();
+    if (json.contains(field->name())) ++count;
+    if (!is_there || field->message_type() == nullptr) continue;
+    count += field->is_repeated()
+                 ? ExpectFields(reflection->GetRepeatedMessage(message, field, 0),
+                                json[field->name()][0])
+                 : ExpectFields(reflection->GetMessage(message, field), json[field->name()]);
+  }
+  return count;
+}
+
+TEST(StatusJson, AllFieldsAreThere) {
+  v1::GetStatusReply reply;
+  AddMessages(&reply);
+  EXPECT_GT(ExpectFields(reply, Json::parse(StatusJson(reply, kNow))), 70);
 }
 
 TEST(StatusJson, OneLineOrIndented) {
