@@ -133,16 +133,18 @@ ensure_packages() {
 
 # ensure_promtool: Prometheus' checker of metrics, out of Debian's package, which would start a server where it is installed.
 ensure_promtool() {
-  local home="$ddprun_cache_dir/promtool"
+  local home="$ddprun_cache_dir/promtool" package=prometheus
   if [ -x "$home/promtool" ]; then
     say "promtool: is there"
     return
   fi
-  say "promtool: fetching into $home (from Debian's package prometheus, 30 MB)"
+  # From Debian 13 a package of its own.
+  [ -z "$(apt-cache search --names-only '^promtool$')" ] || package=promtool
+  say "promtool: fetching into $home (from Debian's package $package, 30 MB)"
   rm -rf "$home"
   mkdir -p "$home"
   # Without it the test of the metrics is left to its own checks.
-  if ! (cd "$home" && apt-get download -q prometheus >/dev/null 2>&1 && dpkg -x prometheus_*.deb unpacked &&
+  if ! (cd "$home" && apt-get download -q "$package" >/dev/null 2>&1 && dpkg -x "$package"_*.deb unpacked &&
     mv unpacked/usr/bin/promtool promtool); then
     note "promtool could not be fetched; the metrics are not checked with it"
   fi
