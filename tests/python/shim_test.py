@@ -202,7 +202,7 @@ got, said = io.StringIO(), io.StringIO()
 with contextlib.redirect_stdout(got), contextlib.redirect_stderr(said):
     elastic_launch(config(), sys.executable)("-u", {script!r}, "ü")
 lines = sorted(got.getvalue().splitlines())
-print(lines[:2] == ["worker 0 2 1 ü", "worker 1 2 1 ü"], said.getvalue().count("complaint"))
+print(lines[:2] == ["worker 0 2 1 ü", "worker 1 2 1 ü"], said.getvalue().count("complaint"), flush=True)
 elastic_launch(config(), sys.executable)("-u", {script!r}, "direct")
 ''')
         self.assertEqual("True 2", text.splitlines()[0])
