@@ -262,9 +262,10 @@ std::optional<Advice> Advisor::Advise(const WorkerFailure& failure) const {
   const std::string cause = DescribeFailure(failure);
   look(rules_->facts, cause);
   for (const std::string& fact : failure.facts) look(rules_->facts, fact);
-  look(rules_->words, failure.message);
-  look(rules_->words, failure.traceback);
-  look(rules_->words, failure.stderr_tail);
+  // At a terminal Python 3.13 writes an error's name in colours.
+  const std::string words[] = {Printable(failure.message), Printable(failure.traceback),
+                               Printable(failure.stderr_tail)};
+  for (const std::string& text : words) look(rules_->words, text);
   if (found == nullptr) return std::nullopt;
 
   Values values = *TakenFrom(found_in, *found->regex);
