@@ -108,7 +108,8 @@ class SharedMemoryLeft(LeftoversCase):
         self.assertEqual(0, self.check("well"))
 
     def test_twin_where_leftovers_are_killed_each_run_leaves_some(self):
-        self.assertGreater(self.check("well", options=["--leftovers", "kill"], runs=3), 0)
+        """Those of a killed rank; from Python 3.13 on others remove theirs before they end."""
+        self.assertGreater(self.check("killed", options=["--leftovers", "kill"], runs=3), 0)
 
     def test_killed_ranks_leave_none(self):
         self.assertEqual(0, self.check("killed"))
