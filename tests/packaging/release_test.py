@@ -243,7 +243,9 @@ class FromFilesThatAreBuilt(Copy):
     def test_twin_of_another_commit(self):
         self.make_files("0" * 40)
         text = self.release("--dry-run", *self.words)
-        self.assertEqual(5, text.count(": there, of another commit: made again"))
+        made = text.count(": there, of another commit: made again")
+        self.assertEqual(5, made + text.count(": left out: "), text)  # the image, but on Debian 12
+        self.assertGreater(made, 3)
         self.assertNotIn(": there, of this commit", text)
 
 
