@@ -17,7 +17,7 @@ ddprun_test_packages=(
   clang clang-tidy clang-format libclang-rt-dev shellcheck
   iproute2 nftables procps util-linux
   chromium
-  dpkg-dev groff-base openssl zsh python3-jsonschema
+  dpkg-dev file groff-base openssl zsh python3-jsonschema
   slurmctld slurmd slurm-client munge
   etcd-server etcd-client
   podman buildah mmdebstrap
