@@ -4,9 +4,11 @@
 import json
 import os
 import select
+import shutil
 import signal
 import subprocess
 import sys
+import tempfile
 import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
@@ -228,7 +230,9 @@ class WhenMemoryIsShort(WarmTestCase):
 
     def thrash(self, cgroup, own=0):
         """Two that read more than the cgroup has room for, again and again; the first one has `own` bytes, too."""
-        processes = [subprocess.Popen([sys.executable, "-c", THRASH, self.bed.path(f"thrash{i}"), str(own * (i == 0))],
+        folder = tempfile.mkdtemp(dir="/var/tmp")  # on a disk: /tmp is memory, on Debian 13
+        self.addCleanup(shutil.rmtree, folder)
+        processes = [subprocess.Popen([sys.executable, "-c", THRASH, os.path.join(folder, str(i)), str(own * (i == 0))],
                                       stdin=subprocess.PIPE, preexec_fn=cgroup.enter) for i in range(2)]
 
         def end():
