@@ -10,6 +10,8 @@ with the reason.
 import glob
 import hashlib
 import os
+import platform
+import resource
 import shutil
 import subprocess
 import sys
@@ -24,7 +26,9 @@ import cluster  # noqa: E402
 from bed import PATIENCE, ROOT, SLOW, WHOLE  # noqa: E402
 
 CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.cache"), "ddprun")
-BASE = os.path.join(CACHE, "containers", "debian-12.tar")
+# The program is of this system, and runs on no older one; the Dockerfile builds its own, and may name another.
+SYSTEM = platform.freedesktop_os_release()
+BASE = os.path.join(CACHE, "containers", f"debian-{SYSTEM.get('VERSION_ID')}.tar")
 DOCKERFILE = os.path.join(ROOT, "docker", "Dockerfile")
 STORE = "DDPRUN_TEST_CONTAINERS"  # where the image is; set once it is there
 DRIVER = "DDPRUN_TEST_CONTAINERS_DRIVER"  # how its layers lie there
@@ -77,19 +81,24 @@ def storage_driver(store):
 
 
 def make_base():
-    """Debian 12 as an archive; made once."""
+    """This Debian as an archive; made once."""
     if os.path.exists(BASE):
         return
     os.makedirs(os.path.dirname(BASE), exist_ok=True)
     draft = f"{BASE}.{os.getpid()}.tar"
-    made = subprocess.run(["mmdebstrap", "--variant=minbase", "bookworm", draft], capture_output=True, text=True, check=False)
+    made = subprocess.run(["mmdebstrap", "--variant=minbase", SYSTEM.get("VERSION_CODENAME", ""), draft],
+                          capture_output=True, text=True, check=False)
     if made.returncode != 0:
         raise Missing(f"no base image: {made.stderr.strip().splitlines()[-1]}")
     os.replace(draft, BASE)
 
 
 def build(context, dockerfile, tag, programs):
-    command = tool("buildah", "build", "--layers", "--isolation", "chroot", "--pull-never", "--build-context",
+    limits = []  # newer ones raise them, which not every root may
+    for name, number in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
+        hard = resource.getrlimit(number)[1]
+        limits += ["--ulimit", f"{name}={hard}:{hard}"]
+    command = tool("buildah", "build", "--layers", "--isolation", "chroot", "--pull-never", *limits, "--build-context",
                    f"builder={programs}", "-f", dockerfile, "-t", tag, context)
     for _ in range(4):
         # buildah executes a copy of itself in memory, which it seals; the kernel refuses that while it moves one of the pages
