@@ -30,6 +30,7 @@ CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.
 SYSTEM = platform.freedesktop_os_release()
 BASE = os.path.join(CACHE, "containers", f"debian-{SYSTEM.get('VERSION_ID')}.tar")
 DOCKERFILE = os.path.join(ROOT, "docker", "Dockerfile")
+LIMIT_MAX = 32768
 STORE = "DDPRUN_TEST_CONTAINERS"  # where the image is; set once it is there
 DRIVER = "DDPRUN_TEST_CONTAINERS_DRIVER"  # how its layers lie there
 WHY_NOT = "DDPRUN_TEST_NO_CONTAINERS"
@@ -94,9 +95,9 @@ def make_base():
 
 
 def build(context, dockerfile, tag, programs):
-    limits = []  # newer ones raise them, which not every root may
+    limits = []  # buildah's own, 32,768 processes in older ones, can't be raised, and not every root may have those of newer ones
     for name, number in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
-        hard = resource.getrlimit(number)[1]
+        hard = min(LIMIT_MAX, resource.getrlimit(number)[1] % (1 << 64))  # -1: without a limit
         limits += ["--ulimit", f"{name}={hard}:{hard}"]
     command = tool("buildah", "build", "--layers", "--isolation", "chroot", "--pull-never", *limits, "--build-context",
                    f"builder={programs}", "-f", dockerfile, "-t", tag, context)
