@@ -275,11 +275,20 @@ class Handover(ElasticCase):
         digest, _ = self.undisturbed()
         agent, journal, events = self.start(form)
         self.wait_for_step(journal, events, agent, 10)
+        if again:
+            os.mkfifo(journal.path + ".gate")
         self.kill(events, 1)
+        if again:
+            self.wait_for_newcomer(events, agent)
+            open(journal.path + ".gate", "wb").close()
         self.assertEqual(digest, self.end(agent, journal))
         started = collections.Counter(int(line["local_rank"]) for line in events.find("worker_started"))
         self.assertEqual(collections.Counter([0, 1, 1, 2, *again]), started)
         return journal
+
+    def wait_for_newcomer(self, events, agent):
+        """The agent knows that it goes on in its process."""
+        self.wait(lambda: [line for line in events.find("worker_can_rejoin") if line["generation"] == 2], "a new worker", agent)
 
     def test_before_it_has_a_model(self):
         (early,) = self.check("early").find("early")
@@ -299,7 +308,8 @@ class Handover(ElasticCase):
         os.mkfifo(journal.path + ".gate")
         self.kill(events, 1)
         self.wait(lambda: journal.find("early"), "the state of a new worker", agent)
-        gate = open(journal.path + ".gate", "wb")  # when it has read the line's end
+        gate = open(journal.path + ".gate", "wb")
+        self.wait_for_newcomer(events, agent)
         self.kill(events, 0)
         self.wait(lambda: len(events.find("worker_started")) == 4, "a new rank 0", agent)
         os.unlink(journal.path + ".gate")

@@ -5,9 +5,9 @@ Forms: accumulate, scaler, gan, closure, workers (of the DataLoader), with (sess
 ddprun's), narrow (a global batch that divides unevenly), evaluate (a collective of the program's own after each epoch),
 guarded (in session.step()), halves (with `with`: one in a group of some ranks), memory (a checkpoint in the agent's memory
 every 5 steps), forgets (none), bf16 (autocast), epochs (session.epochs()), range (in its place), large (300 MB of state), sgd
-(with momentum, in place of AdamW), early (a line when a new worker has a state before it has a model; then it waits for the FIFO
-JOURNAL.gate, if there is one), dying (the first rank 2 ends itself while it gives its state), unreachable (nobody can fetch a
-state), counts (a line with the process' threads, descriptors and memory after each recovery).
+(with momentum, in place of AdamW), early (a line when a new worker has a state before it has a model; then it waits for the
+FIFO JOURNAL.gate, if there is one), dying (the first rank 2 waits for the FIFO while it gives its state, and ends itself),
+unreachable (nobody can fetch a state), counts (a line with the process' threads, descriptors and memory after each recovery).
 """
 
 import atexit
@@ -92,7 +92,7 @@ class Training:
     def __init__(self, journal, steps, forms):
         self.steps, self.forms = steps, set(forms)
         torch.manual_seed(7 + int(os.environ["RANK"]))
-        self.change_handover()
+        self.change_handover(journal + ".gate")
         (dist if "lonely" in forms else elastic).init_process_group("gloo")
         if "early" in forms and elastic._membership.fetch is not None:
             self.report_state(journal)
@@ -127,12 +127,18 @@ class Training:
             with open(journal + ".gate", "rb") as gate:
                 gate.read()
 
-    def change_handover(self):
+    def change_handover(self, gate):
         if "dying" in self.forms and os.environ["RANK"] == "2" and os.environ["DDPRUN_GENERATION"] == "1":
             tensors = iter(range(5))
             give = handover.bytes_of
-            handover.bytes_of = lambda tensor: give(tensor) if next(tensors, None) is not None else signal.raise_signal(
-                signal.SIGKILL)
+
+            def some(tensor):
+                if next(tensors, None) is None:
+                    with open(gate, "rb") as opened:
+                        opened.read()
+                    os.kill(os.getpid(), signal.SIGKILL)
+                return give(tensor)
+            handover.bytes_of = some
         if "unreachable" in self.forms:
             handover.connected = lambda *_: handover.socket.create_connection(("127.0.0.1", 1), 1)
 

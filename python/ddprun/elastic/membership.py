@@ -85,10 +85,10 @@ class Membership:
             kept = [rank for rank, what in enumerate(self._hello(_NEW)) if what.startswith(_KEPT)]
             self.is_newcomer = groups.stands_in = bool(kept)
             if kept:
-                self.fetch, self.offers = Fetch(self.offers, self.rank), []
                 self.gift = groups.store.get(f"ddprun/gift{kept[0]}")
         if self.is_newcomer:
             self.watch()  # what it sets up alone is of use in a later generation, too
+            self.fetch, self.offers = Fetch(self.offers, self.rank), []
 
     def watch(self):
         """Makes this process go on from now on when its generation ends, and each one that follows."""
