@@ -30,7 +30,7 @@ CACHE = os.path.join(os.environ.get("XDG_CACHE_HOME") or os.path.expanduser("~/.
 SYSTEM = platform.freedesktop_os_release()
 BASE = os.path.join(CACHE, "containers", f"debian-{SYSTEM.get('VERSION_ID')}.tar")
 DOCKERFILE = os.path.join(ROOT, "docker", "Dockerfile")
-LIMIT_MAX = 32768
+LIMIT_MAX = 32768  # buildah's own number of processes on Debian 12, which it can't raise
 STORE = "DDPRUN_TEST_CONTAINERS"  # where the image is; set once it is there
 DRIVER = "DDPRUN_TEST_CONTAINERS_DRIVER"  # how its layers lie there
 WHY_NOT = "DDPRUN_TEST_NO_CONTAINERS"
@@ -95,7 +95,7 @@ def make_base():
 
 
 def build(context, dockerfile, tag, programs):
-    limits = []  # buildah's own, 32,768 processes in older ones, can't be raised, and not every root may have those of newer ones
+    limits = []  # newer buildahs raise them beyond what a small root may have
     for name, number in (("nofile", resource.RLIMIT_NOFILE), ("nproc", resource.RLIMIT_NPROC)):
         hard = min(LIMIT_MAX, resource.getrlimit(number)[1] % (1 << 64))  # -1: without a limit
         limits += ["--ulimit", f"{name}={hard}:{hard}"]

@@ -11,8 +11,8 @@ them *offers* its state in its greeting, and the new worker *fetches* the newest
     note: at (8, 0)                              note: at (8, 0)
 
 A survivor that is a step behind fetches the same way before its note. A rank that couldn't fetch gets the state after the
-notes, by a broadcast to all. The invariant: an offered state doesn't change before all notes are there, and a rank writes its note when
-it doesn't fetch any more.
+notes, by a broadcast to all. The invariant: an offered state doesn't change before all notes are there, and a rank writes its
+note when it doesn't fetch any more.
 """
 
 import contextlib
