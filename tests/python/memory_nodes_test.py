@@ -55,6 +55,10 @@ class NodesCase(MemoryCase):
     def stopped(self):
         return self.journal.find("stops", generation=1)
 
+    def stopped_with_a_copy(self):
+        """A rank sends its copy of step 20 for good. The three others' have arrived: they wait for them in step 24."""
+        return self.stopped() and len(self.journal.find("step", step=24)) == 3
+
     def all_beyond(self, step):
         return len(self.journal.find("step", step=step)) == 4
 
@@ -81,15 +85,13 @@ class LostNode(NodesCase):
     @WHOLE_ONLY
     def test_torn_copies(self):
         """A rank is lost while it sends its copy of step 20. The others wait for it before they begin step 25."""
-        def when():
-            return self.stopped() and len(self.journal.find("step", step=24)) == 3
-        self.check("fsdp", stops=[(0, 20, -1)], when=when, start=15)
+        self.check("fsdp", stops=[(0, 20, -1)], when=self.stopped_with_a_copy, start=15)
         on_node_0 = {int(line["worker_pid"]) for line in self.events[0].find("worker_started")}
         self.assertTrue([line for line in self.journal.find("start", generation=2) if line["pid"] in on_node_0 and line["torn"]])
 
     def test_twin_without_the_slots_numbers(self):
         digests, _ = self.undisturbed("fsdp", workers=4, steps=STEPS)
-        self.assertNotEqual(digests, self.lose_a_node("fsdp", "blind", stops=[(0, 20, -1)], when=self.stopped))
+        self.assertNotEqual(digests, self.lose_a_node("fsdp", "blind", stops=[(0, 20, -1)], when=self.stopped_with_a_copy))
         self.assertEqual({20}, set(self.starts().values()))
 
     def test_twin_without_copies(self):
