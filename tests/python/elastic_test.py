@@ -128,8 +128,8 @@ class Kills(KillsCase):
         self.check("closure", "workers")
 
     def test_collectives_of_its_own_in_steps_and_between_epochs(self):
-        """If a collective breaks after the update, the step that is done again reports the loss after the update. An evaluation is
-        outside of all steps here, after the 40th, so the kills come 8 steps before it and later."""
+        """If a collective breaks after the update, the step that is done again reports the loss after the update. An evaluation
+        is outside of all steps here, after the 40th, so the kills come 8 steps before it and later."""
         self.check("with", "evaluate", "halves", losses=False, count=70)
 
 
