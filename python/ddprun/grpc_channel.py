@@ -27,6 +27,9 @@ _FRAME_LIMIT = 1 << 24
 # A reply of the agent has 16 MiB of values at most (docs/PROTOCOL.md, W8), and some bytes a key.
 _REPLY_MAX = 24 << 20
 _HEADERS_MAX = 1 << 20
+# A server may close a connection without calls at any time; the agent does after 30 s (rendezvous/wire/grpc_settings.h). A call
+# that is sent at that moment fails, and it is unknown whether the server has seen it.
+_IDLE_SECONDS = 10
 # RFC 7541, appendix A: the entries of the static table that servers use.
 _STATIC = {8: (b":status", b"200"), 9: (b":status", b"204"), 10: (b":status", b"206"), 11: (b":status", b"304"),
            12: (b":status", b"400"), 13: (b":status", b"404"), 14: (b":status", b"500"), 31: (b"content-type", b"")}
@@ -146,7 +149,7 @@ class Channel:
         self._next_stream = 1
         self._window, self._stream_window, self._frame_size = _WINDOW_DEFAULT, _WINDOW_DEFAULT, _FRAME_DEFAULT
         self._eaten = 0
-        self._call = self._deadline = None
+        self._call = self._deadline = self._used = None
         settings = struct.pack(">HIHIHI", _TABLE_SIZE, 0, _PUSH, 0, _STREAM_WINDOW, _WINDOW_MAX)
         try:
             self._socket.connect(path)
@@ -171,6 +174,8 @@ class Channel:
     def is_open(self):
         """Whether the channel can be called once more. Between two calls."""
         if self._closed or self._call is not None and not self._call.has_ended:
+            return False
+        if self._used is not None and time.monotonic() - self._used >= _IDLE_SECONDS:
             return False
         try:
             self._socket.setblocking(False)
@@ -199,6 +204,7 @@ class Channel:
                 on_sent()
             while not self._call.has_ended:
                 self._receive()
+            self._used = time.monotonic()
             return self._call.result()
         except socket.timeout:
             raise self._broken(DEADLINE_EXCEEDED, f"no answer within {seconds:g}s") from None

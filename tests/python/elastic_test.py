@@ -148,6 +148,17 @@ class Recoveries(ElasticCase):
         self.assertEqual(digest, self.end(agent, journal))
         self.assertEqual(first[2], self.living(events)[2])
 
+    def test_a_loss_after_a_rest(self):
+        """The agent has closed the survivors' connections, as it does in each job that trains for some minutes."""
+        digest, _ = self.undisturbed()
+        agent, journal, events = self.start("rests")
+        self.wait(lambda: len(journal.find("rested")) == 3, "the agent closes connections", agent)
+        self.wait_for_step(journal, events, agent, 10)
+        first = self.living(events)
+        self.kill(events, 1)
+        self.assertEqual(digest, self.end(agent, journal))
+        self.assertEqual([first[0], first[2]], [self.living(events)[0], self.living(events)[2]])
+
     def test_all_but_one_at_once(self):
         digest, _ = self.undisturbed()
         agent, journal, events = self.start()

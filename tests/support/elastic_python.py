@@ -7,7 +7,8 @@ guarded (in session.step()), halves (with `with`: one in a group of some ranks),
 every 5 steps), forgets (none), bf16 (autocast), epochs (session.epochs()), range (in its place), large (300 MB of state), sgd
 (with momentum, in place of AdamW), early (a line when a new worker has a state before it has a model; then it waits for the
 FIFO JOURNAL.gate, if there is one), dying (the first rank 2 waits for the FIFO while it gives its state, and ends itself),
-unreachable (nobody can fetch a state), counts (a line with the process' threads, descriptors and memory after each recovery).
+unreachable (nobody can fetch a state), counts (a line with the process' threads, descriptors and memory after each recovery),
+rests (the fifth step waits until the agent has closed the connections that nobody uses, which takes it a minute).
 """
 
 import atexit
@@ -16,6 +17,7 @@ import hashlib
 import json
 import os
 import random
+import select
 import signal
 import sys
 import threading
@@ -167,6 +169,8 @@ class Training:
         before = self.session.step_number
         if DELAY:
             threading.Event().wait(DELAY)
+        if "rests" in self.forms and before == 4 and os.environ.get("DDPRUN_GENERATION") == "1":
+            self.rest()
         with torch.autocast("cpu", torch.bfloat16, enabled="bf16" in self.forms):
             loss = self.model(inputs).float().pow(2).mean() + random.random() * 1e-3
         if "accumulate" in self.forms and number % 2 == 0:
@@ -202,6 +206,18 @@ class Training:
         if self.session.step_number > before:
             self.write("step", step=self.session.step_number, loss=loss.item().hex(), samples=indices.tolist(),
                        number=self.session.batch_number)
+
+    def rest(self):
+        elastic._membership.agent.assignment(0, 5)  # over a connection that nobody uses afterwards
+        left = {channel._socket.fileno(): channel for channel in elastic._membership.agent._idle}
+        hangs_up = select.poll()
+        for descriptor in left:
+            hangs_up.register(descriptor, select.POLLRDHUP)
+        while left:
+            for descriptor, _ in hangs_up.poll():
+                hangs_up.unregister(descriptor)
+                del left[descriptor]
+        self.write("rested")
 
     def closure(self, inputs):
         def closure():
