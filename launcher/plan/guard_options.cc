@@ -111,7 +111,7 @@ absl::Status ReadCount(const Argument& argument, int64_t most, uint32_t* count) 
 absl::Status PlanRestarts(const LaunchArguments& arguments, rendezvous::JobSpec* job) {
   rendezvous::RestartRules& rules = job->restart;
   DDPRUN_RETURN_IF_ERROR(ReadCount(arguments.max_restarts, kCountMax, &job->max_restarts));
-  job->survivors_restart = !arguments.max_restarts.given();
+  job->survivors_restart = !arguments.max_restarts.given() || job->max_restarts > 0;
   if (arguments.membership_changes.given()) {
     DDPRUN_RETURN_IF_ERROR(
         ReadCount(arguments.membership_changes, kCountMax, &rules.max_membership_changes));

@@ -275,9 +275,9 @@ void DefineRestarts(LaunchArguments* target, OptionSet* options) {
                     {.names = "--max-restarts",
                      .placeholder = "N",
                      .help = "How often failed workers may restart the job, counted once "
-                             "for the whole job. Unless given, a C++ worker that was killed "
-                             "from outside is replaced while others go on in their "
-                             "processes."});
+                             "for the whole job. A kill that other workers survive in their "
+                             "processes isn't counted, and is no end of the job unless 0 is "
+                             "given."});
   options->AddValue(&target->restart_window,
                     {.names = "--restart-window",
                      .placeholder = "SECONDS",

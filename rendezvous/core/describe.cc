@@ -116,7 +116,7 @@ std::string RestartText(uint32_t restart_count, uint32_t restarts_charged, uint3
     return absl::StrCat("restart ", restart_count, " of ", max_restarts);
   }
   return absl::StrCat("restart ", restart_count, ", ", restarts_charged, " of ", max_restarts,
-                      " since the last progress");
+                      " charged");
 }
 
 std::string LeftText(const std::vector<uint32_t>& ranks) {

@@ -31,8 +31,8 @@ std::string OutcomeText(Outcome outcome);
 // The outcome for programs: "failed_for_good".
 std::string OutcomeName(Outcome outcome);
 
-// "restart 2 of 3"; if restarts were given back "restart 7, 2 of 3 since the last progress"; if
-// none is charged (max_restarts 0) "restart 2".
+// "restart 2 of 3"; if some weren't charged, or were given back, "restart 7, 2 of 3 charged"; if
+// max_restarts is 0 "restart 2".
 std::string RestartText(uint32_t restart_count, uint32_t restarts_charged, uint32_t max_restarts);
 
 // kLeftFact: "left: ranks 1, 3 had ended with status 0". Requires: there are ranks.

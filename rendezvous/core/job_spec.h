@@ -37,8 +37,8 @@ struct JobSpec {
   uint32_t nodes_min = 1;
   uint32_t nodes_max = 1;
   uint32_t max_restarts = 0;
-  // The user didn't choose max_restarts: a worker that was killed from outside is replaced anyway
-  // if other workers keep their processes (R7).
+  // The user didn't choose max_restarts = 0: a worker that was killed from outside is replaced
+  // without a restart's charge if other workers keep their processes (R7).
   bool survivors_restart = false;
   std::string fingerprint;  // digest of command, sizes and versions
   std::string description;  // what the fingerprint covers, for people

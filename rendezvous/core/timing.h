@@ -46,8 +46,8 @@ inline constexpr absl::Duration kProgressUptime = absl::Seconds(60);
 // A failure that comes sooner after the assignment is a failed start (R7).
 inline constexpr absl::Duration kQuickFailure = absl::Seconds(10);
 
-// If the user chose no max_restarts: how many kills from outside in a row, without progress, are
-// followed by a free restart for the workers that keep their processes (R7).
+// How many kills from outside in a row, without progress, are followed by a free restart for the
+// workers that keep their processes (R7).
 inline constexpr uint32_t kSurvivorsRestartsInARow = 3;
 
 // From this number of equal failed starts in a row on, each decision says how many there were (R7).

@@ -83,10 +83,10 @@ class ElasticCase(BedTestCase):
 
 
 class KillsCase(ElasticCase):
-    def check(self, *forms, kills=3, losses=True, count=STEPS):
+    def check(self, *forms, kills=3, losses=True, count=STEPS, options=()):
         random_ = random.Random(drawn_seed())
         digest, steps = self.undisturbed(*forms, steps=count)
-        agent, journal, events = self.start(*forms, steps=count)
+        agent, journal, events = self.start(*forms, steps=count, options=options)
         killed = set()
         for number in range(kills):
             self.wait_for_step(journal, events, agent, (number + 1) * count // (kills + 2) + random_.randrange(5))
@@ -106,7 +106,8 @@ class Kills(KillsCase):
     """Each form of a loop, with a kill now and then."""
 
     def test_plain(self):
-        journal = self.check()
+        """Such kills take no restart from those that are allowed."""
+        journal = self.check(options=["--max_restarts", 1])
         twice = [place for place, lines in self.steps_of(journal).items() if len(lines) > 1]
         self.assertEqual([], twice, "steps that a rank has done twice")
 

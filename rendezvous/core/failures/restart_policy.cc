@@ -68,14 +68,16 @@ RestartDecision EndFailed(RestartDecision decision, Rule rule, Outcome outcome, 
   return decision;
 }
 
-std::string SpentText(const JobSpec& spec, const RestartHistory& history) {
-  if (spec.max_restarts == 0) return "";
-  const bool given_back = history.restarts_charged != history.restart_count;
-  return absl::StrCat(spec.max_restarts == 1
-                          ? "the only restart"
-                          : absl::StrCat("all ", CountText(spec.max_restarts, "restart")),
-                      given_back ? " since the last progress" : "",
-                      spec.max_restarts == 1 ? " is used up" : " are used up");
+std::string SpentText(const JobSpec& spec, const RoundEnd& end) {
+  if (spec.max_restarts == 0) {
+    const bool from_outside = end.cause != nullptr && KilledFromOutside(*end.cause);
+    return spec.survivors_restart && from_outside
+               ? "no restart is allowed; --max_restarts N would have started all workers again"
+               : "";
+  }
+  return spec.max_restarts == 1
+             ? "the only restart is used up"
+             : absl::StrCat("all ", CountText(spec.max_restarts, "restart"), " are used up");
 }
 
 RestartDecision DecideMembership(const JobSpec& spec, RestartDecision decision) {
@@ -93,8 +95,9 @@ RestartDecision DecideMembership(const JobSpec& spec, RestartDecision decision) 
 }
 
 // Workers that keep their processes lose one step at most, and a kill from outside says nothing
-// about the program: if the user chose no number of restarts, such a kill is no reason to end the
-// job. The program's own failures, an error or a crash, end it as under torchrun.
+// about the program: such a kill is no reason to end the job or to charge a restart, unless the
+// user chose that there be none. The program's own failures, an error or a crash, are charged as
+// under torchrun.
 bool SurvivorsRestart(const JobSpec& spec, const RestartHistory& history, const RoundEnd& end) {
   return spec.survivors_restart && end.any_kept && end.cause != nullptr &&
          KilledFromOutside(*end.cause) && history.without_progress <= kSurvivorsRestartsInARow;
@@ -113,7 +116,7 @@ RestartDecision DecideFailure(const JobSpec& spec, RestartDecision decision, con
   }
   // Checked before the other limits, as in torchrun: scripts test for that status.
   if (history.restarts_charged >= spec.max_restarts) {
-    std::string why = SpentText(spec, history);
+    std::string why = SpentText(spec, end);
     return EndFailed(std::move(decision), Rule::kRestartsSpent, Outcome::kFailed, std::move(why));
   }
   if (rules.crash_loop > 0 && history.same_failures >= rules.crash_loop) {

@@ -51,8 +51,8 @@ struct RestartDecision {
 //   a loss is a membership change: failures of the same round are consequences, and no pause
 //   follows;
 //   growth is free, but a membership change if a node that it was for has gone;
-//   a kill from outside is free if other workers keep their processes and the user chose no number
-//   of restarts;
+//   a kill from outside is free if other workers keep their processes, unless the user chose that
+//   there be no restart;
 //   any other failure costs a restart, if one is left. Failures that no restart will cure end the
 //   job for good, and quick failures in a row are followed by growing pauses.
 //

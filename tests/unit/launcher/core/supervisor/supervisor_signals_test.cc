@@ -226,7 +226,7 @@ TEST(SupervisorTest, APreemptedAgentWithoutWorkersHasAStatusOfItsOwn) {
 TEST(SupervisorTest, TheConsoleSaysWhichRestartAndByWhichRule) {
   const std::tuple<uint32_t, uint32_t, const char*> kCases[] = {
       {2, 2, "restart 2 of 3 (worker rank 0 on h exited with code 1; rule backoff)"},
-      {7, 2, "restart 7, 2 of 3 since the last progress (worker rank 0 on h exited with code 1; "}};
+      {7, 2, "restart 7, 2 of 3 charged (worker rank 0 on h exited with code 1; "}};
   for (const auto& [count, charged, text] : kCases) {
     Bench bench(1);
     bench.Join();
