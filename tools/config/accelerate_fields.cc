@@ -140,7 +140,7 @@ constexpr Field kSequenceParallel[] = {
 constexpr AccelerateSection kSections[] = {
     {"fp8_config", "fp8"},        {"deepspeed_config", ""},   {"fsdp_config", "fsdp"},
     {"parallelism_config", ""},   {"megatron_lm_config", ""}, {"mpirun_config", ""},
-    {"dynamo_config", "dynamo_"},
+    {"dynamo_config", "dynamo_"}, {"ipex_config", "ipex"},  // of older releases
 };
 
 // The plain words of YAML 1.1 that are no texts.

@@ -194,6 +194,7 @@ TEST(Accelerate, WhatAccelerateLeavesOutIsAWarning) {
       {"distributed_type: MULTI_GPU\nnum_processes: 2\nfp8_config: {a: 1}\n",
        ":3: fp8_config.a has no effect"},
       {"distributed_type: NO\ntpu_vm: [a]\n", ":2: tpu_vm has no effect: it is for TPUs"},
+      {"distributed_type: NO\nipex_config: {ipex: false}\n", ":2: ipex_config.ipex has no effect"},
       {"distributed_type: NO\nenable_cpu_affinity: true\n", "export ACCELERATE_CPU_AFFINITY=1"},
   };
   for (const auto& c : kCases) {
