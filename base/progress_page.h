@@ -77,6 +77,11 @@ enum class ProgressPhase : uint8_t {
   kCounted = 7,
 };
 
+// In the place of kTrain: a training step that a library marks for the program
+// (python/ddprun/elastic). The program may evaluate or save after it, unmarked, so that its silence
+// is judged as that of a program whose steps are counted.
+inline constexpr uint64_t kProgressStepOnly = 8;
+
 inline constexpr uint64_t kProgressStepMax = (uint64_t{1} << 56) - 1;
 
 // The progress word: the phase in the upper 8 bits, the step in the lower 56.
@@ -84,9 +89,15 @@ constexpr uint64_t PackProgress(ProgressPhase phase, uint64_t step) {
   return static_cast<uint64_t>(phase) << 56 | (step & kProgressStepMax);
 }
 constexpr uint64_t ProgressStepOf(uint64_t word) { return word & kProgressStepMax; }
+// Whether the word says which step is under way, but not what the program does between two steps.
+constexpr bool ProgressIsStepOnly(uint64_t word) {
+  return word >> 56 == static_cast<uint64_t>(ProgressPhase::kCounted) ||
+         word >> 56 == kProgressStepOnly;
+}
 // Phases of later versions count as idle, which isn't timed.
 constexpr ProgressPhase ProgressPhaseOf(uint64_t word) {
   const uint64_t phase = word >> 56;
+  if (phase == kProgressStepOnly) return ProgressPhase::kTrain;
   return phase <= static_cast<uint64_t>(ProgressPhase::kCounted) ? static_cast<ProgressPhase>(phase)
                                                                  : ProgressPhase::kIdle;
 }

@@ -100,13 +100,13 @@ void HangDetector::OnStarted(Instant now, uint32_t local_rank) {
   if (!sampling_) PlanNextSample(now);
 }
 
-// Whether the worker marks phases by itself. A counted step (phase 7) doesn't say what the program
-// does between two steps.
+// Whether the worker marks phases by itself.
 bool HangDetector::SaysWhere(const Worker& worker) {
-  return worker.word != 0 && ProgressPhaseOf(worker.word) != ProgressPhase::kCounted;
+  return worker.word != 0 && !ProgressIsStepOnly(worker.word);
 }
 
-// Whether progress is known only from the steps or collectives that ddprun counts for the program.
+// Whether progress is known only from steps, or from collectives that ddprun counts for the
+// program.
 bool HangDetector::IsCounted(const Worker& worker) const {
   return worker.alive && !SaysWhere(worker) && settings_.watch_marks &&
          (worker.word != 0 || worker.begun != 0);
@@ -123,7 +123,8 @@ bool HangDetector::WatchesDeeds(const Worker& worker) const {
 // already show which rank the others wait for, so the judge may name one before steps are known.
 bool HangDetector::IsEarly(const Worker& worker) {
   const ProgressPhase phase = ProgressPhaseOf(worker.word);
-  if (worker.begun == 0 || (phase != ProgressPhase::kStart && phase != ProgressPhase::kTrain)) {
+  if (!SaysWhere(worker) || worker.begun == 0 ||
+      (phase != ProgressPhase::kStart && phase != ProgressPhase::kTrain)) {
     return false;
   }
   const auto times = worker.times.find(ProgressPhase::kTrain);
@@ -261,8 +262,8 @@ void HangDetector::OnProgress(Instant now, Worker& worker) {
 // marks every tenth step is silent for ten steps each time, and so is one whose steps are shorter
 // than the looks are apart. `pace` does divide.
 void HangDetector::Learn(Worker& worker, absl::Duration took, uint64_t word) {
-  const ProgressPhase phase = ProgressPhaseOf(worker.word);
-  const bool counted = phase == ProgressPhase::kCounted;
+  const bool counted = ProgressIsStepOnly(worker.word);
+  const ProgressPhase phase = counted ? ProgressPhase::kCounted : ProgressPhaseOf(worker.word);
   if (worker.word == 0 || (!counted && !IsTimed(worker)) || phase == ProgressPhase::kStart) return;
   if ((counted || phase == ProgressPhase::kTrain) && !worker.first_step_seen) {
     worker.times.erase(phase);      // times between collectives, from before the first step

@@ -30,6 +30,11 @@ class Phase(enum.IntEnum):
     DONE = 6
 
 
+# In the place of Phase.TRAIN: a step of a loop that doesn't mark what it does between two steps, as an evaluation. Its silence is
+# judged as that of a script that marks nothing (base/progress_page.h).
+STEP = 8
+
+
 def _open_page(path):
     """The page's words, or None if there is no page of a known version."""
     if not path:

@@ -199,7 +199,7 @@ class Session:
                 self._seen += [(tensor, version_of(tensor)) for tensor in tensors_in(batch[0])]
                 if not self._draws:
                     self._seed(seeds.TRAINING, len(self._kept) - 1)
-                progress.mark(progress.Phase.TRAIN, self._steps + 1)
+                progress.mark(progress.STEP, self._steps + 1)
                 try:
                     yield batch[0]
                 except GeneratorExit:  # a break

@@ -283,7 +283,7 @@ class Attached:
         if self._parts is not None:
             self._seed(seeds.TRAINING, self._micro)
             self._micro += 1
-            progress.mark(progress.Phase.TRAIN, self._trainer.state.global_step + 1)
+            progress.mark(progress.STEP, self._trainer.state.global_step + 1)
         return self._call("training_step", *arguments, **named)
 
     def _before_update(self, optimizer, *_):

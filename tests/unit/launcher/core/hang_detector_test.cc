@@ -388,6 +388,22 @@ TEST_F(HangDetectorTest, BusyBecomesOverdue) {
   EXPECT_LE(*overdue, kBusyLeast + absl::Seconds(1));
 }
 
+// A Session's loop evaluates without a mark, longer than any step.
+TEST_F(HangDetectorTest, BusyAfterAStepOfALibraryIsNotOverdue) {
+  for (int i = 0; i < 60; ++i) {
+    words_ = {kProgressStepOnly << 56 | ++step_, kProgressStepOnly << 56 | step_};
+    Advance(absl::Milliseconds(100));
+  }
+  for (int i = 0; i < 1200; ++i) {
+    for (WorkerVital& vital : vitals_) vital.cpu += absl::Milliseconds(100);
+    for (const HangReport& report : Advance(absl::Milliseconds(100))) {
+      EXPECT_FALSE(report.workers[0].overdue) << report.workers[0].silent;
+      EXPECT_EQ(report.workers[0].phase, ProgressPhase::kCounted);
+      EXPECT_EQ(report.workers[0].step, step_);
+    }
+  }
+}
+
 TEST_F(HangDetectorTest, WhoTurnsInCirclesIsOverdueSooner) {
   Learn();
   detector_.OnWitnesses({{.looks = 12, .places = 1, .jumps = 12}, {}});
