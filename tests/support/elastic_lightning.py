@@ -3,8 +3,9 @@
 Each rank appends a line of JSON for each step that it has done, and at the end one with a digest of all that must be equal.
 Forms: accumulate, bf16, workers (of the DataLoader), often (validates thrice an epoch), metrics (torchmetrics', and Lightning's
 bar and LearningRateMonitor), early (stops by EarlyStopping), resume (from FOLDER/given.ckpt), save (leaves that file after step
-20, and ends before step 40), lightning (the package lightning.pytorch), plain (Lightning's own strategy), and what is refused:
-manual, iterable, random, swa, several, lbfgs, sum.
+20, and ends before step 40), lightning (the package lightning.pytorch), plain (Lightning's own strategy), module (a
+LightningDataModule in a variable), lazy (the first pass makes an attribute), outputs (the module keeps its steps' outputs), and
+what is refused: manual, iterable, random, swa, several, lbfgs, sum.
 """
 
 import hashlib
@@ -79,9 +80,11 @@ class Model(pl.LightningModule):
             self.mean = torchmetrics.MeanMetric()
         if "growing" in FORMS:
             self.all = torchmetrics.CatMetric()
-        self.outputs = []
+        self.outputs, self.mask = [], None
 
     def loss_of(self, batch):
+        if "lazy" in FORMS and self.mask is None:
+            self.mask = torch.ones(1)
         return (self.net(batch[1]).squeeze(-1) - batch[1].sum(-1)).pow(2).mean()
 
     def training_step(self, batch, number):
@@ -124,6 +127,14 @@ class Model(pl.LightningModule):
 
     def val_dataloader(self):
         return torch.utils.data.DataLoader(Data(48, 2), batch_size=BATCH)
+
+
+class DataOf(pl.LightningDataModule):
+    """The model's."""
+
+    def __init__(self, model):
+        super().__init__()
+        self.train_dataloader, self.val_dataloader = model.train_dataloader, model.val_dataloader
 
 
 class Watch(callbacks.Callback):
@@ -211,7 +222,8 @@ def main():
         logger=loggers.CSVLogger(folder, name="csv"), enable_progress_bar="metrics" in FORMS, enable_model_summary=False,
         callbacks=[watch, saves, *more])
     model = Model(journal)
-    trainer.fit(model, ckpt_path=os.path.join(folder, "given.ckpt") if "resume" in FORMS else None)
+    data = DataOf(model) if "module" in FORMS else None
+    trainer.fit(model, datamodule=data, ckpt_path=os.path.join(folder, "given.ckpt") if "resume" in FORMS else None)
     if "again" in FORMS:
         journal.write("fitted", step=trainer.global_step)
         trainer.validate(model, verbose=False)

@@ -59,6 +59,7 @@ class Training:
         self._model.broadcast_buffers = False  # made equal before each update instead: no rank's are lost with it
         self._on_refusal, self._why_not = on_refusal, ""
         self._unkept = None      # of such a script
+        self._entered_at = None  # a newcomer's updates as it entered the loops
         self._state = State(trainer, self._refuse)
         self._place = membership.rank, membership.size
         self._layout, self._is_settled = None, False
@@ -97,6 +98,7 @@ class Training:
             self._look()
             return
         self._recover(may_skip=False)
+        self._entered_at = self.updates
         self._look()
         for name, tracker in trackers(self._trainer).items():
             values = self._entry["shared"]["counters"][name]
@@ -105,8 +107,11 @@ class Training:
     def _look(self):
         """Has the script's own objects compared with what they are now, when a worker is lost."""
         if self._on_refusal is not None:
-            self._unkept = unkept.Watch(*self._state.own_objects())
             self._membership.why_not = self._why_it_ends
+            # A newcomer's first step makes what the others had made in their sanity check, as a mask of the first forward pass. What
+            # that step changes otherwise, theirs has changed as well.
+            if self._entered_at != self.updates:
+                self._unkept = unkept.Watch(*self._state.own_objects())
 
     def _why_it_ends(self):
         """Why this process can't go on after a loss; "" = it can."""
@@ -222,6 +227,8 @@ class Training:
         if self._in_step:
             self._micro += 1
             return
+        if self._unkept is None:
+            self._look()
         self._in_step, self._micro, self._first = True, 0, shared
         self._own = self._state.own()
         self._check_own()

@@ -10,6 +10,7 @@ can't be given the whole state. Nothing is looked at in between.
 """
 
 import collections
+import functools
 import hashlib
 import itertools
 import random
@@ -31,6 +32,18 @@ _FRAMEWORKS = ("torch", "torchmetrics", "lightning", "pytorch_lightning", "light
 
 def _is_frameworks(kind):
     return kind.__module__.split(".")[0] in _FRAMEWORKS
+
+
+@functools.lru_cache(None)
+def _private_names(kind):
+    """The private attributes that the frameworks' own classes have in an object of a script's class: they set some of them late."""
+    found = set()
+    for base in kind.__mro__:
+        if base is not object and _is_frameworks(base):
+            for one in vars(base).values():
+                code = getattr(getattr(one, "fget", getattr(one, "__func__", one)), "__code__", None)
+                found.update(name for name in getattr(code, "co_names", ()) if name[:1] == "_")
+    return frozenset(found)
 
 
 def _is_array(value):
@@ -97,7 +110,9 @@ class _Print:
         elif isinstance(value, types.MethodType):
             self._add(value.__self__, depth + 1)
         elif not isinstance(value, (torch.nn.Module, type, types.ModuleType)) and not _is_frameworks(kind):
-            self._add_all(_flat(getattr(value, "__dict__", {})), depth)
+            own = getattr(value, "__dict__", {})
+            frameworks = _private_names(kind) & own.keys()
+            self._add_all(_flat({name: one for name, one in list(own.items()) if name not in frameworks} if frameworks else own), depth)
 
     def _add_all(self, values, depth):
         if depth >= _DEPTH:
@@ -140,6 +155,7 @@ class Watch:
     def _now(self):
         found = {}
         for what, (one, ignored) in self._objects.items():
+            ignored = ignored | _private_names(type(one))
             for kind in [one, *(kind for kind in type(one).__mro__ if not _is_frameworks(kind) and kind is not object)]:
                 found.update((f"{name} of {what}", _Print(self._kept).of(value)) for name, value in list(vars(kind).items()) if name not in ignored)
         for frame in self._frames:
