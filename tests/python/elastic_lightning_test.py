@@ -81,6 +81,7 @@ class LightningCase(ElasticCase):
         job = self.begin(*forms, kills=",".join(kills), **options)
         self.assertEqual(undisturbed, self.facts(job))
         self.check_processes(job[2], len(kills))
+        self.check_said_seconds(job[0], [line["recoveries"] for line in job[1].find("end")])
 
     def check_processes(self, events, kills, workers=3):
         """No worker was started for another reason than the end of its predecessor."""

@@ -7,6 +7,7 @@ import collections
 import functools
 import os
 import random
+import re
 import signal
 import sys
 
@@ -80,6 +81,14 @@ class ElasticCase(BedTestCase):
             living = self.living(events).values()
             return living and all(last.get(pid, 0) >= step for pid in living)
         self.wait(all_there, f"step {step} of all", agent)
+
+
+    def check_said_seconds(self, agent, recoveries):
+        """The lines about recoveries have the longest of the ranks' times. recoveries: each rank's seconds, the newest last."""
+        said = [float(found) for found in re.findall(r"training goes on after step \d+, ([0-9.]+) s after", agent.text())]
+        for number in range(1, max(map(len, recoveries)) + 1):
+            longest = max(one[-number] for one in recoveries if len(one) >= number)
+            self.assertGreaterEqual(said[-number], round(longest, 1), f"recovery {number} from the last: {said} {recoveries}")
 
 
 class KillsCase(ElasticCase):
@@ -169,6 +178,7 @@ class Recoveries(ElasticCase):
             self.kill(events, rank)
         self.assertEqual(digest, self.end(agent, journal))
         self.assertEqual(first[1], self.living(events)[1])
+        self.check_said_seconds(agent, [line["recoveries"] for line in journal.find("end")])
 
     def test_twin_without_memory_all_at_once_begin_anew(self):
         digest, _ = self.undisturbed()

@@ -247,7 +247,8 @@ class Training:
             if "evaluate" in self.forms:
                 with self.session.step() if "guarded" in self.forms else contextlib.nullcontext():
                     self.evaluate()
-        self.write("end", digest=self.digest(), step=self.session.step_number, recoveries=len(self.session.recoveries))
+        self.write("end", digest=self.digest(), step=self.session.step_number,
+                   recoveries=[one.seconds for one in self.session.recoveries])
         dist.barrier()
 
     def evaluate(self):

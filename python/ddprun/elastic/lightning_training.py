@@ -391,7 +391,7 @@ class Training:
         torch.set_rng_state(generator)
         self._broken = False
         self.recoveries.append(Recovery(self._membership.generation, self.updates, time.monotonic() - since, was_healed))
-        say_recovery(self.recoveries[-1])
+        say_recovery(self._membership, self.recoveries[-1])
         return was_healed
 
     def _note(self):

@@ -17,6 +17,7 @@ The thread releases generations without the loop, so a program that is busy for 
 an evaluation of its own, isn't taken for one that hangs, and goes on when another worker is lost meanwhile.
 """
 
+import contextlib
 import os
 import signal
 import sys
@@ -177,10 +178,15 @@ class Membership:
             over.watched.set()
 
 
-def say_recovery(recovery):
-    """Says, once for the job, that training goes on."""
+def say_recovery(membership, recovery):
+    """Says, once for the job, that training goes on. All ranks call it: rank 0 may be new, and know nothing of the interruption."""
+    keys, seconds = [f"ddprun/seconds{rank}" for rank in range(membership.size)], [recovery.seconds]
+    with contextlib.suppress(RuntimeError):  # the generation has ended
+        groups.store.set(keys[membership.rank], str(recovery.seconds))
+        if membership.rank == 0:
+            seconds += map(float, groups.store.multi_get(keys))
     given = ", with a peer's state" if recovery.healed else ""
-    say(f"training goes on after step {recovery.step}, {recovery.seconds:.1f} s after the interruption{given}")
+    say(f"training goes on after step {recovery.step}, {max(seconds):.1f} s after the interruption{given}")
 
 
 def say(text):

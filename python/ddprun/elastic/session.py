@@ -511,7 +511,7 @@ class Session:
         self._broken = self._attempted = self._is_at_end = False
         self._since, self._has_met = 0.0, True
         self.recoveries.append(Recovery(self._membership.generation, self._steps, time.monotonic() - since, was_healed))
-        say_recovery(self.recoveries[-1])
+        say_recovery(self._membership, self.recoveries[-1])
         self._rates.recovered()
 
     # ---- for handover.exchange()

@@ -397,7 +397,7 @@ class Attached:
                 self._judge(error)
         self._since = 0.0
         self.recoveries.append(Recovery(self._membership.generation, self._position[0], time.monotonic() - since, was_healed))
-        say_recovery(self.recoveries[-1])
+        say_recovery(self._membership, self.recoveries[-1])
 
     def _own_position(self):
         return None if self._seeds is None else self._position
