@@ -73,7 +73,7 @@ class Agent:
     """The agent at a unix socket. Threads: any; a call that waits doesn't block other calls."""
 
     def __init__(self, path, run_id, local_rank):
-        self._path, self._run_id, self._local_rank = path, run_id, local_rank
+        self.path, self._run_id, self._local_rank = path, run_id, local_rank
         self._lock = threading.Lock()
         self._idle = []
         self._pid = os.getpid()
@@ -140,9 +140,9 @@ class Agent:
             deadline = None if seconds is None else seconds + _MARGIN
             return _fields(channel.call(_SERVICE + method, request, deadline, on_sent))
         except RpcError as error:
-            raise RpcError(error.code, f"{method} at the agent '{self._path}' failed: {error.text}") from None
+            raise RpcError(error.code, f"{method} at the agent '{self.path}' failed: {error.text}") from None
         except (ValueError, IndexError) as error:
-            raise RpcError(grpc_channel.INTERNAL, f"{method} at the agent '{self._path}': a malformed reply: {error}") from None
+            raise RpcError(grpc_channel.INTERNAL, f"{method} at the agent '{self.path}': a malformed reply: {error}") from None
         finally:
             self._give_back(channel)
 
@@ -156,7 +156,7 @@ class Agent:
                 if channel.is_open():
                     return channel
                 channel.release()
-        return grpc_channel.Channel(self._path)
+        return grpc_channel.Channel(self.path)
 
     def _give_back(self, channel):
         if not channel.is_open():

@@ -173,10 +173,15 @@ class Lightning(LightningCase):
     def test_what_a_new_worker_would_not_have(self):
         """The module keeps its steps' outputs."""
         expected = self.facts(self.begin_plain("calm", "outputs", name="undisturbed"))
-        job = self.begin_plain("calm", "outputs", kills="1:1:pass:20", options=(OPTION, "--max_restarts", 1))
-        self.assertEqual(expected["end"], self.facts(job)["end"])
-        self.assertIn("a new worker can't be given outputs of the LightningModule", job[0].text())
-        self.assertEqual([], job[2].find("worker_kept"))
+        for rank in (0, 1):
+            with self.subTest(rank):
+                job = self.begin_plain("calm", "outputs", name=f"job{rank}", kills=f"1:{rank}:pass:20",
+                                       options=(OPTION, "--max_restarts", 1))
+                self.assertEqual(expected["end"], self.facts(job)["end"])
+                said = "a new worker can't be given outputs of the LightningModule: all processes are restarted\n"
+                self.assertEqual(1, job[0].text().count(said), job[0].text())
+                self.assertEqual([], job[2].find("worker_kept"))
+                self.assertEqual([], job[2].find("let_go_late"))  # Lightning's handler of SIGTERM waits for all
 
     @WHOLE_ONLY
     def test_a_loss_after_the_fit(self):

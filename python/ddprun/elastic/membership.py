@@ -18,6 +18,7 @@ an evaluation of its own, isn't taken for one that hangs, and goes on when anoth
 """
 
 import contextlib
+import ctypes
 import os
 import signal
 import sys
@@ -33,6 +34,7 @@ from ddprun.elastic.store import AgentStore, JobOver, PeerError
 _ASK_SECONDS = 600.0
 _SIGNAL_SECONDS = 60.0
 _KEPT, _NEW = b"kept", b"new"
+_LIGHTNING = ("lightning", "pytorch_lightning")
 # Words in errors of Gloo's, and of stores, when a peer is lost. The cause is certain when the agent reports that the generation
 # is over.
 _PEERS_WORDS = ("gloo", "connection", "broken pipe", "socket", "timed out", "peer")
@@ -155,14 +157,24 @@ class Membership:
             self._await_end(over, generation)
             generation, over = over.place.generation if over.next else 0, over.next
 
+    def _say_on_node(self, text, generation):
+        """Prints a line for people, once on a node and in a generation, whichever of its workers are lost."""
+        try:
+            os.close(os.open(f"{self.agent.path}.{generation}", os.O_CREAT | os.O_EXCL, 0o600))  # in a folder of the agent's
+        except FileExistsError:
+            return  # another worker has said it
+        except OSError:
+            pass
+        _print(text)
+
     def _await_end(self, over, generation):
         try:
             reason = self.agent.await_generation_end(generation, over.watched.set)
             why = self.why_not()
             over.tell(reason, fatal=bool(why))
             if why:
-                say(f"{why}: all processes are restarted")
-                os.kill(os.getpid(), signal.SIGTERM)  # as the agent does it to workers that don't go on
+                self._say_on_node(f"{why}: all processes are restarted", generation)
+                _terminate()
                 return
             while over.place is None:
                 try:
@@ -176,6 +188,17 @@ class Membership:
             over.tell(str(error), fatal=True)
         finally:
             over.watched.set()
+
+
+def _terminate():
+    """Ends this process as the agent ends workers that don't go on. Lightning's handler of the signal would wait for a rank that is
+    lost. Threads: any."""
+    if type(signal.getsignal(signal.SIGTERM)).__module__.split(".")[0] in _LIGHTNING:
+        for stream in (sys.stdout, sys.stderr):
+            with contextlib.suppress(Exception):
+                stream.flush()
+        ctypes.pythonapi.PyOS_setsig(int(signal.SIGTERM), None)  # signal.signal() is for the main thread alone
+    os.kill(os.getpid(), signal.SIGTERM)
 
 
 def say_recovery(membership, recovery):
@@ -192,4 +215,8 @@ def say_recovery(membership, recovery):
 def say(text):
     """Prints a line for people, once for the job."""
     if os.environ.get("RANK", "0") == "0":
-        print(f"ddprun.elastic: {text}", file=sys.stderr, flush=True)
+        _print(text)
+
+
+def _print(text):
+    print(f"ddprun.elastic: {text}", file=sys.stderr, flush=True)
