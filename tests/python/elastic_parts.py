@@ -204,6 +204,17 @@ class Forgotten(unittest.TestCase):
         with self.assertRaises(RuntimeError):
             self.work.get_future().wait()
 
+    def test_the_errors_name_what_to_do(self):
+        groups.groups.over, groups.groups.advice = groups.Over(), "; do that"
+        self.addCleanup(setattr, groups.groups, "over", None)
+        self.addCleanup(setattr, groups.groups, "advice", "")
+        self.shut_down()
+        groups.groups.over.tell("a peer is lost")
+        with self.assertRaisesRegex(elastic.PeerError, "; do that$"):
+            self.work.wait()
+        with self.assertRaisesRegex(elastic.PeerError, "no collective begins: a peer is lost; do that"):
+            self.backend.run("allreduce", ([self.tensor], dist.AllreduceOptions()), {})
+
     def test_gloo_forgets_it(self):
         for one in self.gloo:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))  # it isn't destroyed, so it never ends

@@ -180,6 +180,16 @@ class Recoveries(ElasticCase):
         self.assertEqual(first[1], self.living(events)[1])
         self.check_said_seconds(agent, [line["recoveries"] for line in journal.find("end")])
 
+    def test_an_evaluation_that_a_loss_breaks(self):
+        """The error names what the program can do."""
+        advice = 'takes one of --max_restarts: put the collective into "with session.step():"'
+        agent, _, _ = self.start("evaluate", env={"ELASTIC_DIES": "1:1:40"})
+        self.assert_status(1, agent, PATIENCE)
+        self.assertIn(advice, agent.text())
+        agent, journal, _ = self.start("evaluate", "guarded", name="guarded", env={"ELASTIC_DIES": "1:1:40"})
+        self.end(agent, journal)
+        self.assertNotIn(advice, agent.text())
+
     def test_twin_without_memory_all_at_once_begin_anew(self):
         digest, _ = self.undisturbed()
         agent, journal, events = self.start("forgets", options=["--max_restarts", 2])

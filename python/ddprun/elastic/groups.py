@@ -56,6 +56,7 @@ POINT_TO_POINT = ("send", "recv", "recv_anysource")
 _SLICE = timedelta(seconds=0.1)
 _LOOK_SECONDS = 0.01  # between two looks at whether a collective is forgotten
 _END_SECONDS = 1.0    # for what is under way as a program ends
+_WORD_SECONDS = 1.0   # of the agent, from the end of a peer's connection on
 _THREADS, _NAME_OF_THREADS = 2, "pt_gloo_runloop"  # of a backend
 _FUTEX, _WAIT_BITSET = {"x86_64": "202", "aarch64": "98"}.get(platform.machine()), 9  # futex(2): what glibc's condition variables call
 _YEAR = timedelta(days=365)
@@ -131,11 +132,20 @@ class _Work(dist.Work):
                 return self._inner.wait(min(_SLICE, limit))
             except RuntimeError:
                 if self._inner.is_completed():
-                    return self._inner.wait()  # raises what it ended with
+                    return self._end()
                 if self._backend.gave_up:
-                    raise PeerError(f"a collective was given up: {self._backend.why}") from None
+                    raise PeerError(f"a collective was given up: {self._backend.why}{groups.advice}") from None
                 if time.monotonic() >= deadline:
                     raise dist.DistBackendError(f"Timed out waiting {limit.total_seconds():g}s for a collective") from None
+
+    def _end(self):
+        """Raises what it ended with."""
+        try:
+            return self._inner.wait()
+        except RuntimeError as error:
+            if groups.advice and groups.over.wait(lambda told: told.why, _WORD_SECONDS):
+                raise PeerError(f"{groups.over.why}: {error}{groups.advice}") from None
+            raise
 
     def get_future(self):
         return self._inner.get_future()
@@ -247,7 +257,7 @@ class _Backend:
 
     def _check(self):
         if self.why:
-            raise PeerError(f"no collective begins: {self.why}")
+            raise PeerError(f"no collective begins: {self.why}{groups.advice}")
 
     def shut_down(self, why):
         """Has all waits on the backend end. Threads: any."""
@@ -456,6 +466,7 @@ class Groups:
         self.store = None    # the AgentStore
         self.address = ""    # of this rank, for other ranks; "" = not known
         self.journal = None  # a Journal (journal.py) that repeats collectives which a peer's loss breaks
+        self.advice = ""     # ends the text of an error that a peer's loss has caused
         self.timeout = timedelta(minutes=30)
 
     def gave_up(self):

@@ -38,6 +38,8 @@ from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session_memory import SessionMemory
 from ddprun.elastic.transfer import broadcast, tensors_in, version_of
 
+_ADVICE = ("; this ends the process, and takes one of --max_restarts: put the collective into \"with session.step():\" (docs/ELASTIC.md, "
+           "\"Collectives of your own\")")
 _EPOCH_NAMES = ("epoch", "ep", "epoch_idx", "epoch_index", "epoch_num", "epoch_number")  # of loops' variables
 Recovery = namedtuple("Recovery", "generation step seconds healed")
 Recovery.__doc__ = """One recovery: the generation and step with which this rank went on, from the first error or the agent's word on;
@@ -146,6 +148,7 @@ class Session:
             if membership.generation > 1:
                 self._resume()
             self._start()
+        groups.advice = _ADVICE if self._membership is not None else ""
         self._memory.touch_ahead()
 
     @property
@@ -249,7 +252,7 @@ class Session:
     @contextlib.contextmanager
     def step(self):
         """For a loop's body with collectives of its own: a peer's loss in one of them leaves the block, and the step comes again."""
-        self._is_in_step = True
+        advice, self._is_in_step, groups.advice = groups.advice, True, ""
         try:
             yield
         except RuntimeError as error:
@@ -258,7 +261,7 @@ class Session:
             self._break()
             self._attempted = True
         finally:
-            self._is_in_step = False
+            self._is_in_step, groups.advice = False, advice
         if not self._broken and groups.gave_up():  # what a collective of the body has returned may be wrong
             self._break()
             self._attempted = True
