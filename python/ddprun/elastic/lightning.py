@@ -16,7 +16,7 @@ import torch
 import torch.distributed as dist
 from torch.utils.data import BatchSampler, DataLoader, DistributedSampler, IterableDataset, SequentialSampler
 
-from ddprun import elastic, progress
+from ddprun import elastic
 from ddprun.data import ElasticSampler
 from ddprun.elastic.groups import groups
 from ddprun.elastic.journal import Journal
@@ -385,18 +385,6 @@ class _Elastic:
         super().on_train_end()
         if self._training is not None:
             self._training.end()
-
-    def on_validation_start(self):
-        super().on_validation_start()
-        self._mark(progress.Phase.EVALUATION)
-
-    def save_checkpoint(self, checkpoint, filepath, storage_options=None):
-        self._mark(progress.Phase.CHECKPOINT)
-        super().save_checkpoint(checkpoint, filepath, storage_options)
-
-    def _mark(self, phase):
-        if self._training is not None:
-            progress.mark(phase, self._training.updates)
 
     def training_step(self, *arguments, **named):
         if self._training is None:

@@ -236,7 +236,7 @@ class Training:
                                   for one in self._optimizers],
                        "schedulers": [copied(one.state_dict()) for one in self._schedulers]}
         self._buffers.keep()
-        progress.mark(progress.Phase.TRAIN, self.updates + 1)
+        progress.mark(progress.STEP, self.updates + 1)
 
     def _has_news(self):
         """Whether an epoch or a validation has ended since the last step began: only these change what is shown between steps."""
