@@ -206,6 +206,12 @@ absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,
   return TrainingProgress{.step = values[0], .epoch = values[1], .epoch_samples = values[2]};
 }
 
+torch::Tensor BytesTensor(absl::string_view bytes) {
+  torch::Tensor result = torch::empty({static_cast<int64_t>(bytes.size())}, torch::kByte);
+  std::memcpy(result.mutable_data_ptr(), bytes.data(), bytes.size());
+  return result;
+}
+
 torch::Tensor GetGenerators(torch::Device device) {
   std::vector<torch::Tensor> states;
   for (at::Generator& generator : Generators(device)) {

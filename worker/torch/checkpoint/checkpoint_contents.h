@@ -12,6 +12,7 @@
 
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
+#include "absl/strings/string_view.h"
 #include "ddprun/checkpointer.h"
 #include "worker/torch/checkpoint/tensor_file.h"
 
@@ -67,6 +68,9 @@ CheckpointTensors TensorsWithPrefix(const CheckpointTensors& tensors, const std:
 absl::StatusOr<TrainingProgress> ApplyTensors(const CheckpointTensors& stored,
                                               torch::nn::Module& module,
                                               torch::optim::Optimizer& optimizer);
+
+// The bytes as a tensor: U8[n].
+torch::Tensor BytesTensor(absl::string_view bytes);
 
 // The state of the CPU's random generator, and of the device's, one after the other: U8[n].
 torch::Tensor GetGenerators(torch::Device device);

@@ -71,12 +71,6 @@ size_t SizeOf(const TensorFile& file) {
   return bytes;
 }
 
-torch::Tensor ToTensor(absl::string_view text) {
-  torch::Tensor bytes = torch::empty({static_cast<int64_t>(text.size())}, torch::kByte);
-  std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
-  return bytes;
-}
-
 }  // namespace
 
 Healing::Healing(Context& context, const ReplicatedState& state, const KnownStates& known)
@@ -132,7 +126,7 @@ absl::Status Healing::ReadOwn() {
 absl::StatusOr<torch::Tensor> Healing::Introduction() {
   CheckpointTensors tensors = PassingTensors(state_, version().progress);
   const std::string header = EncodePlainTensorFileHeader(file_);
-  tensors[kHeader] = ToTensor(header);
+  tensors[kHeader] = BytesTensor(header);
   tensors[kFileBytes] = torch::tensor(static_cast<int64_t>(header.size() + SizeOf(file_)));
   return EncodeTensors(tensors);
 }

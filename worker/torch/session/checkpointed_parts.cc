@@ -2,7 +2,6 @@
 
 #include <torch/types.h>
 
-#include <cstring>
 #include <string>
 
 #include "absl/strings/match.h"
@@ -29,7 +28,8 @@ int64_t NumberOf(const CheckpointedState::Tensors& state, const char* name) {
 }  // namespace
 
 CheckpointedState::Tensors BatchCheckpoint::SaveState() const {
-  Tensors state = {{kSamples, torch::tensor({get_()})}, {kPerRank, torch::tensor({per_rank_})}};
+  Tensors state = {{kSamples, torch::tensor({feed_.GlobalBatch()})},
+                   {kPerRank, torch::tensor({feed_.BatchPerRank()})}};
   if (marks_.is_finished) state[kFinished] = torch::tensor({int64_t{1}});
   if (marks_.evaluated_step > 0) state[kEvaluated] = torch::tensor({marks_.evaluated_step});
   return state;
@@ -43,7 +43,9 @@ absl::Status BatchCheckpoint::RestoreState(const Tensors& state) {
   }
   marks_.is_finished = NumberOf(state, kFinished) == 1;
   marks_.evaluated_step = state.contains(kEvaluated) ? NumberOf(state, kEvaluated) : -1;
-  return per_rank == per_rank_ ? take_(samples) : absl::OkStatus();
+  if (per_rank != feed_.BatchPerRank()) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(const bool is_new, feed_.TakeGlobalBatch(samples));
+  return is_new ? on_change_() : absl::OkStatus();
 }
 
 absl::Status BucketsCheckpoint::Apply() {
@@ -54,30 +56,6 @@ absl::Status BucketsCheckpoint::Apply() {
 absl::Status BucketsCheckpoint::RestoreState(const Tensors& state) {
   kept_ = state;
   return Apply();
-}
-
-namespace {
-
-constexpr const char* kSampler = "sampler";
-
-}  // namespace
-
-CheckpointedState::Tensors SamplerCheckpoint::SaveState() const {
-  const std::string text = get_().Serialize();
-  torch::Tensor bytes = torch::empty({static_cast<int64_t>(text.size())}, torch::kByte);
-  std::memcpy(bytes.mutable_data_ptr(), text.data(), text.size());
-  return {{kSampler, bytes}};
-}
-
-absl::Status SamplerCheckpoint::RestoreState(const Tensors& state) {
-  const auto found = state.find(kSampler);
-  if (found == state.end() || found->second.scalar_type() != torch::kByte) {
-    return absl::FailedPreconditionError("the checkpoint doesn't say where it is in its data");
-  }
-  const torch::Tensor bytes = found->second.contiguous();
-  const std::string text(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
-  DDPRUN_ASSIGN_OR_RETURN(const SamplerState parsed, SamplerState::Parse(text));
-  return restore_(parsed);
 }
 
 namespace {

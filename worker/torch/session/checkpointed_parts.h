@@ -1,7 +1,6 @@
 #ifndef DDPRUN_WORKER_TORCH_SESSION_CHECKPOINTED_PARTS_H_
 #define DDPRUN_WORKER_TORCH_SESSION_CHECKPOINTED_PARTS_H_
 
-#include <cstdint>
 #include <functional>
 #include <memory>
 #include <utility>
@@ -9,38 +8,31 @@
 #include "absl/status/status.h"
 #include "ddprun/checkpointed_state.h"
 #include "ddprun/distributed_data_parallel.h"
-#include "ddprun/elastic_sampler.h"
 #include "ddprun/power_sgd.h"
+#include "worker/torch/session/sample_feed.h"
+#include "worker/torch/session/training_course.h"
 
 namespace ddprun::worker {
-
-// What the program has done in its loop beside training.
-struct LoopMarks {
-  bool is_finished = false;     // Session::StopTraining was called
-  int64_t evaluated_step = -1;  // the step of the last evaluation; -1 = doesn't matter
-};
 
 // The number of samples of a step, as a part of checkpoints, so that it stays the same on another
 // number of workers: "samples", of a step, and "per_rank"; and, if set, "finished" and "evaluated"
 // of LoopMarks. I64 [1] each. Threads: one.
 class BatchCheckpoint : public CheckpointedState {
  public:
-  // `per_rank`: the samples of one rank by the options. `get`, `take`: the samples of a step.
-  // Requires: `marks` outlive it.
-  BatchCheckpoint(int64_t per_rank, LoopMarks& marks, std::function<int64_t()> get,
-                  std::function<absl::Status(int64_t)> take)
-      : per_rank_(per_rank), marks_(marks), get_(std::move(get)), take_(std::move(take)) {}
+  // `on_change`: called after a step's number of samples has changed. Requires: feed and marks
+  // outlive it.
+  BatchCheckpoint(SampleFeed& feed, LoopMarks& marks, std::function<absl::Status()> on_change)
+      : feed_(feed), marks_(marks), on_change_(std::move(on_change)) {}
 
   Tensors SaveState() const override;
   // If the options have changed since the save, they win over the saved batch.
-  // Errors: FAILED_PRECONDITION — the state isn't SaveState's. Those of `take`.
+  // Errors: FAILED_PRECONDITION — the state isn't SaveState's. Those of `on_change`.
   absl::Status RestoreState(const Tensors& state) override;
 
  private:
-  const int64_t per_rank_;
+  SampleFeed& feed_;
   LoopMarks& marks_;
-  const std::function<int64_t()> get_;
-  const std::function<absl::Status(int64_t)> take_;
+  const std::function<absl::Status()> on_change_;
 };
 
 // The state of DistributedDataParallel::buckets() after the last step that was done. It outlives
@@ -63,23 +55,6 @@ class BucketsCheckpoint : public CheckpointedState {
  private:
   const std::unique_ptr<DistributedDataParallel>& ddp_;
   Tensors kept_;  // empty before the first step
-};
-
-// The training's place in its data, as a part of checkpoints: "sampler", U8, the text of
-// SamplerState::Serialize, which Python's sampler reads, too. Threads: one.
-class SamplerCheckpoint : public CheckpointedState {
- public:
-  SamplerCheckpoint(std::function<SamplerState()> get,
-                    std::function<absl::Status(const SamplerState&)> restore)
-      : get_(std::move(get)), restore_(std::move(restore)) {}
-
-  Tensors SaveState() const override;
-  // Errors: as ElasticSampler::Restore's.
-  absl::Status RestoreState(const Tensors& state) override;
-
- private:
-  const std::function<SamplerState()> get_;
-  const std::function<absl::Status(const SamplerState&)> restore_;
 };
 
 // The part of a PowerSgd's state that is the same on all ranks, which a new worker gets from the

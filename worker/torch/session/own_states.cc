@@ -3,7 +3,6 @@
 #include <torch/utils.h>
 
 #include <array>
-#include <cstring>
 #include <type_traits>
 #include <utility>
 
@@ -11,6 +10,7 @@
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
+#include "worker/torch/checkpoint/checkpoint_contents.h"
 
 namespace ddprun {
 namespace {
@@ -29,11 +29,7 @@ torch::Tensor ToTensor(const std::vector<int64_t>& values) {
 torch::Tensor ToTensor(const std::vector<double>& values) {
   return torch::tensor(values, torch::kDouble);
 }
-torch::Tensor ToTensor(const std::string& value) {
-  torch::Tensor bytes = torch::empty({static_cast<int64_t>(value.size())}, torch::kByte);
-  std::memcpy(bytes.mutable_data_ptr(), value.data(), value.size());
-  return bytes;
-}
+torch::Tensor ToTensor(const std::string& value) { return worker::BytesTensor(value); }
 
 template <typename Element>
 bool TakeElements(const torch::Tensor& stored, std::vector<Element>& values) {

@@ -27,12 +27,12 @@ namespace ddprun {
 absl::Status Session::Implementation::GoAlone(uint64_t others_session) {
   Notify(absl::StrCat("rank ", context->rank(), " ends Session ", session_number, " (",
                       settings.name, ") alone: the others are in Session ", others_session));
-  if (checkpointer != nullptr) checkpointer->LeaveGeneration();
-  checkpointer.reset();  // of the process' context, as these
+  if (saver.checkpointer() != nullptr) saver.checkpointer()->LeaveGeneration();
+  saver.SaveWith(nullptr);  // they are the process' context's, as these
   replicas.reset();
   job = context;
   DDPRUN_ASSIGN_OR_RETURN(context, Context::Alone(*job));
-  DDPRUN_RETURN_IF_ERROR(loader->Reform(context->rank(), context->world_size()));
+  DDPRUN_RETURN_IF_ERROR(feed->Reform(context->rank(), context->world_size()));
   return PlanSteps();
 }
 
@@ -52,10 +52,10 @@ absl::Status Session::Implementation::TakeFolder() {
 }
 
 void Session::Implementation::EndSession() {
-  loader.reset();  // the loader's threads use what is reset below
+  if (feed != nullptr) feed->End();  // its threads draw random numbers
   Context& shared = job != nullptr ? *job : *context;
-  shared.Mark(ProgressPhase::kDone, progress.step);
-  shared.implementation().steps_before += progress.step;
+  shared.Mark(ProgressPhase::kDone, course.step());
+  shared.implementation().steps_before += course.step();
   // So that random numbers between two Sessions are the same on all ranks, whatever they trained.
   torch::manual_seed(static_cast<uint64_t>(options.seed));
 }

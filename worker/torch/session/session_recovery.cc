@@ -1,6 +1,7 @@
 // How a session goes on, in this process, in the next generation.
 #include <torch/utils.h>
 
+#include <algorithm>
 #include <optional>
 #include <utility>
 
@@ -11,156 +12,151 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/text.h"
-#include "ddprun/parameters.h"
-#include "worker/torch/checkpoint/checkpoint_contents.h"
 #include "worker/torch/checkpoint/peer_state.h"
 #include "worker/torch/context/context_implementation.h"
+#include "worker/torch/ddp/distributed_data_parallel_implementation.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/errors/failure_notice.h"
 #include "worker/torch/session/session_implementation.h"
 #include "worker/torch/zero/zero_optimizer_implementation.h"
 
 namespace ddprun {
+namespace {
+
+void SayWhereItGoesOn(const TrainingProgress& progress) {
+  worker::Print(
+      absl::StrFormat("goes on at step %d, epoch %d, with the state of a worker that lives",
+                      progress.step, progress.epoch));
+}
+
+}  // namespace
 
 bool Session::Implementation::CanRecover(const absl::Status& status) const {
   return context->CanRejoin() && absl::StartsWith(status.message(), worker::kPeerErrorPrefix);
 }
 
 void Session::Implementation::Break(const absl::Status& why) {
-  broken = why;
+  step.broken = why;
   context->implementation().alone = true;
-  if (zero == nullptr) return;
-  std::optional<worker::ZeroGatherer>& gatherer = zero->implementation().gatherer;
+  if (trained.zero() == nullptr) return;
+  std::optional<worker::ZeroGatherer>& gatherer = trained.zero()->implementation().gatherer;
   if (gatherer.has_value()) gatherer->Abandon();
 }
 
-void Session::Implementation::KeepStepStart() {
-  if (!context->CanRejoin() || zero != nullptr) return;  // ZeRO goes back to what it has copies of
-  worker::StepStart start;
-  start.step = progress.step;
-  const torch::NoGradGuard no_grad;
-  for (const torch::Tensor& buffer : Buffers(*model)) start.buffers.push_back(buffer.clone());
-  if (power_sgd != nullptr) start.power_sgd = worker::KeepPowerSgd(*power_sgd);
-  start.own = own.Keep();
-  start.is_finished = loop_marks.is_finished;
-  step_start = std::move(start);
+std::map<std::string, CheckpointedState*> Session::Implementation::ExtrasOfAll() const {
+  std::map<std::string, CheckpointedState*> extras = trained.States();
+  extras["data"] = feed.get();
+  extras["batch"] = batch_checkpoint.get();
+  return own.Beside(extras);
 }
 
-absl::Status Session::Implementation::ReturnToStepStart() {
-  if (!step_start.has_value() || step_start->step != progress.step) return absl::OkStatus();
-  const torch::NoGradGuard no_grad;
-  // Otherwise parameters change only at the step's end, which waits for no peer.
-  if (step_start->before_update.has_value()) {
-    DDPRUN_RETURN_IF_ERROR(worker::RestoreLasting(*step_start->before_update, StateOfAll()));
-    scaler->Restore(scaler->scale(), scaler->growth_tracker());
-  }
-  DDPRUN_RETURN_IF_ERROR(own.PutBack(step_start->own));
-  loop_marks.is_finished = step_start->is_finished;
-  std::vector<torch::Tensor> buffers = Buffers(*model);
-  for (size_t i = 0; i < buffers.size(); ++i) buffers[i].copy_(step_start->buffers[i]);
-  return power_sgd != nullptr ? power_sgd->RestoreState(step_start->power_sgd) : absl::OkStatus();
+worker::ReplicatedState Session::Implementation::StateOfAll() const {
+  std::map<std::string, CheckpointedState*> extras = ExtrasOfAll();
+  if (trained.power_sgd() != nullptr) extras["power_sgd"] = trained.power_sgd_of_all();
+  return {.module = *trained.module(),
+          .optimizer = *trained.optimizer(),
+          .extras = extras,
+          .average = trained.average()};
 }
 
-// Drops what this rank has put off or half done: a new rank of the next generation knows nothing of
-// it, so a survivor that finished it would call collectives alone. In this order, because objects
-// that are made from the context must die before its group.
-void Session::Implementation::LetGoOfStep() {
-  step_is_open = has_stepped_part = updated_early = stepped_with_function = false;
-  not_finite_since = 0;
-  autocast.reset();
-  for (worker::SessionPart& part : parts) {
-    part.no_sync.reset();
-    part.has_gradients = part.backward_done = false;
-  }
-  zero_no_sync.reset();
-  passes.clear();
-  pass = Pass();
-  loss = torch::Tensor();
-  passes_left = 0;
-  place = Place::kBetweenBatches;
-  model->train();  // unless an evaluation broke
-  metrics.reset();
-  for (worker::SessionPart& part : parts) part.ddp.reset();
-  if (zero != nullptr) zero->LetGo();
-  // Gradients may be views into the buckets of the objects that were just destroyed.
-  for (torch::Tensor& parameter : Parameters(*model)) parameter.mutable_grad().reset();
+// Objects that are made from the context die here, before its group does.
+absl::Status Session::Implementation::LetGoOfStep() {
+  step = {};
+  losses.GoBack();
+  calls.CloseBatch();
+  report.LetGo();
+  trained.LetGo();
+  if (healing == nullptr) return absl::OkStatus();
+  DDPRUN_RETURN_IF_ERROR(healing->Abandon());
+  healing.reset();
+  return absl::OkStatus();
 }
 
 absl::Status Session::Implementation::Recover(const absl::Status& why) {
   const Instant began = MonotonicNow();
-  Log(LogLevel::kInfo, absl::StrCat("rank ", context->rank(), " stops in step ", progress.step + 1,
+  Log(LogLevel::kInfo, absl::StrCat("rank ", context->rank(), " stops in step ", course.step() + 1,
                                     ": ", why.message()));
-  LetGoOfStep();
-  DDPRUN_RETURN_IF_ERROR(LeaveHealing());
-  DDPRUN_RETURN_IF_ERROR(ReturnToStepStart());
+  const std::unique_ptr<worker::StepStart> start = std::move(step.start);
+  DDPRUN_RETURN_IF_ERROR(LetGoOfStep());
+  if (start != nullptr) DDPRUN_RETURN_IF_ERROR(start->PutBack(StateOfAll()));
   while (true) {
     // A rank that has left with status 0 ends no generation: Rejoin() would wait for nothing.
     if (std::optional<absl::Status> left = worker::DepartureBehind(why)) return *std::move(left);
     absl::Status joined = context->Rejoin();
-    if (joined.ok()) joined = PlanSteps();  // with another number of workers
     if (joined.ok()) joined = StartTogether();
     if (joined.ok()) break;
     if (!CanRecover(joined)) return joined;
-    LetGoOfStep();  // the next generation broke as well
-    DDPRUN_RETURN_IF_ERROR(LeaveHealing());
+    DDPRUN_RETURN_IF_ERROR(LetGoOfStep());  // the next generation broke as well
   }
   if (Speaks()) {
     worker::Print(absl::StrFormat(
         "generation %d: goes on after step %d on %s, this one without a restart (%d ms)",
-        context->generation(), progress.step, CountText(context->world_size(), "worker"),
+        context->generation(), course.step(), CountText(context->world_size(), "worker"),
         absl::ToInt64Milliseconds(MonotonicNow() - began)));
   }
   return absl::OkStatus();
 }
 
 absl::StatusOr<bool> Session::Implementation::TakeStateOfOthers(
-    const std::vector<worker::StartNote>& notes) {
+    const worker::StartMeeting& meeting) {
   if (!context->CanRejoin()) return false;
-  if (zero != nullptr) return TakeShardsBack(notes);
+  if (trained.zero() != nullptr) return TakeShardsBack(meeting);
   std::vector<worker::StateOffer> offers;
-  offers.reserve(notes.size());
-  for (const worker::StartNote& note : notes) offers.push_back(note.offer);
+  offers.reserve(meeting.notes.size());
+  for (const worker::StartNote& note : meeting.notes) offers.push_back(note.offer);
   const worker::KnownStates known = worker::CompareOffers(offers);
   if (!known.newest.has_value()) return false;
   if (!known.AllHaveIt()) {
-    if (HealsBeside(known)) {
-      DDPRUN_RETURN_IF_ERROR(BeginHealing(known));
+    if (HealsBeside(known, meeting.evaluation_is_done)) {
+      DDPRUN_ASSIGN_OR_RETURN(
+          healing, worker::HealingStep::Begin(*context, StateOfAll(), known, course, *feed));
     } else {
       DDPRUN_RETURN_IF_ERROR(worker::TakeNewestState(*context, StateOfAll(), known));
       // From here on this rank has the state, even if others are killed before all train.
-      state_generation = known.newest->generation;
+      course.HasState(known.newest->generation);
+      course.GoTo(known.newest->progress);
     }
-    progress = known.newest->progress;
   }
   const bool is_new = !known.versions[context->rank()].has_value();
-  if (is_new && context->is_main()) SayWhereItGoesOn();
+  if (is_new && context->is_main()) SayWhereItGoesOn(course.progress());
   return true;
 }
 
-void Session::Implementation::SayWhereItGoesOn() const {
-  worker::Print(
-      absl::StrFormat("goes on at step %d, epoch %d, with the state of a worker that lives",
-                      progress.step, progress.epoch));
+bool Session::Implementation::HealsBeside(const worker::KnownStates& known,
+                                          bool evaluation_is_done) const {
+  if (options.healing == "before") return false;
+  if (!course.StepFollows(*known.newest, evaluation_is_done)) return false;
+  // Otherwise parameters change before the end of a step, beside which they are sent.
+  if (trained.MayStepEarly()) return false;
+  // Without a constant batch a step would have fewer samples; and a SyncBatchNorm's statistics
+  // would include activations of ranks that lack the parameters.
+  if (!feed->is_constant() || worker::HasSyncBatchNorm(*trained.module())) return false;
+  if (options.healing == "beside") return true;
+  const auto learners =
+      static_cast<uint32_t>(std::count(known.versions.begin(), known.versions.end(), known.newest));
+  return worker::BesideTakesLess(known.bytes, known.step_time, context->world_size() - learners,
+                                 learners);
 }
 
 bool Session::Implementation::KeepsReplicas() const {
-  return zero != nullptr && context->CanRejoin() && options.in_process_restart.has_value() &&
-         options.replicas > 0;
+  return trained.zero() != nullptr && context->CanRejoin() &&
+         options.in_process_restart.has_value() && options.replicas > 0;
 }
 
-absl::StatusOr<bool> Session::Implementation::TakeShardsBack(
-    const std::vector<worker::StartNote>& notes) {
+absl::StatusOr<bool> Session::Implementation::TakeShardsBack(const worker::StartMeeting& meeting) {
   if (!KeepsReplicas()) return false;
   if (replicas == nullptr) {
     replicas = std::make_unique<worker::ShardReplicas>(
         *context,
-        worker::ShardedTraining{
-            .module = *model, .zero = *zero, .extras = ExtrasOfAll(), .average = average.get()},
+        worker::ShardedTraining{.module = *trained.module(),
+                                .zero = *trained.zero(),
+                                .extras = ExtrasOfAll(),
+                                .average = trained.average()},
         static_cast<uint32_t>(options.replicas));
   }
   std::vector<uint32_t> hosts;
   std::vector<std::vector<worker::RecordKey>> records;
-  for (const worker::StartNote& note : notes) {
+  for (const worker::StartNote& note : meeting.notes) {
     hosts.push_back(note.host);
     records.push_back(note.records);
   }
@@ -168,9 +164,10 @@ absl::StatusOr<bool> Session::Implementation::TakeShardsBack(
   DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> newest,
                           replicas->TakeBack(records));
   if (!newest.has_value()) return false;
-  progress = *newest;
-  if (!state_generation.has_value() && context->is_main()) SayWhereItGoesOn();
-  state_generation = context->generation();
+  const bool is_new = !course.version().has_value();
+  course.GoTo(*newest);
+  course.HasState(context->generation());
+  if (is_new && context->is_main()) SayWhereItGoesOn(course.progress());
   return true;
 }
 

@@ -68,8 +68,8 @@ void SayWhatHasNoEffect(const TrainingOptions& options, uint64_t seed,
 
 }  // namespace
 
-absl::Status Session::Implementation::Resume() {
-  if (checkpointer != nullptr) {
+absl::Status Session::Implementation::Resume(bool others_have_state) {
+  if (Checkpointer* checkpointer = saver.checkpointer()) {
     DDPRUN_ASSIGN_OR_RETURN(const std::optional<TrainingProgress> found, checkpointer->Restore());
     if (found.has_value()) return GoOnFrom(*found);
   }
@@ -89,15 +89,15 @@ absl::Status Session::Implementation::Resume() {
 }
 
 absl::Status Session::Implementation::GoOnFrom(const TrainingProgress& found) {
-  progress = found;
+  course.GoTo(found);
   // If the checkpoint has no "data" of a Session, its progress says the place.
-  SamplerState state = data_place;
-  state.epoch = static_cast<uint64_t>(progress.epoch);
-  state.consumed = static_cast<uint64_t>(progress.epoch_samples);
-  if (state != data_place) DDPRUN_RETURN_IF_ERROR(GoToPlace(state));
+  SamplerState place = feed->place();
+  place.epoch = static_cast<uint64_t>(found.epoch);
+  place.consumed = static_cast<uint64_t>(found.epoch_samples);
+  if (place != feed->place()) DDPRUN_RETURN_IF_ERROR(feed->GoTo(place));
   if (Speaks()) {
-    worker::Print(absl::StrFormat("resumed at step %d, epoch %d", progress.step, progress.epoch));
-    SayWhatHasNoEffect(options, data_place.seed, progress, Done());
+    worker::Print(absl::StrFormat("resumed at step %d, epoch %d", found.step, found.epoch));
+    SayWhatHasNoEffect(options, feed->place().seed, found, course.IsDone());
   }
   return absl::OkStatus();
 }
@@ -126,7 +126,7 @@ absl::Status Session::Implementation::ResumeElsewhere() {
       const std::optional<TrainingProgress> found,
       MakeCheckpointer(is_directory ? path.string() : parent, is_directory ? "" : name)->Restore());
   if (found.has_value()) {
-    began_elsewhere = true;
+    saver.BeganElsewhere();
     return GoOnFrom(*found);
   }
   return absl::NotFoundError(absl::StrCat(
@@ -138,17 +138,17 @@ absl::Status Session::Implementation::ResumeElsewhere() {
 absl::Status Session::Implementation::TakeWeights(const std::string& path) {
   absl::Status loaded;
   if (context->is_main())
-    loaded = LoadWeights(*model, path,
+    loaded = LoadWeights(*trained.module(), path,
                          {.strict = options.weights_strict, .prefix = options.weights_prefix})
                  .status();
   DDPRUN_RETURN_IF_ERROR(worker::AgreeOnSuccess(*context, loaded, "load the weights"));
   const torch::NoGradGuard no_grad;
-  for (auto& [name, tensor] : worker::ModuleTensors(*model, /*prefix=*/"")) {
+  for (auto& [name, tensor] : worker::ModuleTensors(*trained.module(), /*prefix=*/"")) {
     torch::Tensor sent = tensor.detach().contiguous();
     DDPRUN_RETURN_IF_ERROR(context->Broadcast(sent, 0));
     tensor.copy_(sent);
   }
-  if (zero != nullptr) zero->ParametersChanged();
+  if (trained.zero() != nullptr) trained.zero()->ParametersChanged();
   if (Speaks()) {
     worker::Print(absl::StrFormat("begins at step 0 with the weights of '%s'", path));
   }

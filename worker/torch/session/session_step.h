@@ -1,8 +1,6 @@
 #ifndef DDPRUN_WORKER_TORCH_SESSION_SESSION_STEP_H_
 #define DDPRUN_WORKER_TORCH_SESSION_SESSION_STEP_H_
 
-#include <torch/nn/module.h>
-#include <torch/optim/optimizer.h>
 #include <torch/types.h>
 
 #include <cstdint>
@@ -13,23 +11,18 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "base/instant.h"
 #include "ddprun/checkpointed_state.h"
-#include "ddprun/dataset.h"
-#include "ddprun/distributed_data_parallel.h"
-#include "ddprun/learning_rate.h"
-#include "ddprun/optimizer_kind.h"
+#include "ddprun/elastic_sampler.h"
+#include "ddprun/metrics.h"
 #include "worker/torch/checkpoint/checkpoint_contents.h"
-#include "worker/torch/session/checkpointed_parts.h"
-#include "worker/torch/session/gradient_watch.h"
+#include "worker/torch/checkpoint/peer_state.h"
 #include "worker/torch/session/own_states.h"
+#include "worker/torch/session/sample_feed.h"
+#include "worker/torch/session/trained_model.h"
+#include "worker/torch/session/training_course.h"
 
 namespace ddprun::worker {
-
-// The loss is read every so many steps, for the metrics and to check that it is finite.
-inline constexpr int64_t kNotifyEvery = 10;
-
-// The error of a program that calls methods in a wrong order.
-inline absl::Status Misuse(const std::string& what) { return absl::FailedPreconditionError(what); }
 
 // Prints a line to standard output, at once.
 inline void Print(const std::string& line) {
@@ -37,47 +30,61 @@ inline void Print(const std::string& line) {
   std::fflush(stdout);
 }
 
-// The samples of one backward pass.
-struct Pass {
-  Batch batch;
-  double weight = 1;  // of the pass' mean loss in the step's gradient, among all passes and ranks
-  double share = 1;   // of the pass in this rank's samples of the step
+// Copies of what a step changes before its optimizer steps, made at the step's beginning, for a
+// step that is done again. (Random generators are seeded anew for each step.)
+//
+// With several modules each has a backward pass and a step of its own in a batch, and parameters of
+// the first change before the last one's gradients exist. If a peer is lost in between, all ranks
+// do the step again. So what optimizers change is copied before the first of them steps. The same
+// holds for an optimizer that makes several passes in one step (LBFGS). The usual step, in which
+// one module's parameters change after the last collective, copies nothing of that. Threads: one.
+class StepStart {
+ public:
+  // Requires: these outlive it.
+  StepStart(const TrainedModel& trained, const OwnStates& own, TrainingCourse& course);
+
+  // Call it before an optimizer steps early: also copies what only optimizers change. Does nothing
+  // the second time. Params: state: of all ranks.
+  absl::Status KeepBeforeUpdate(const ReplicatedState& state);
+  // Puts all back, unless the step was done.
+  absl::Status PutBack(const ReplicatedState& state) const;
+
+ private:
+  const TrainedModel& trained_;
+  const OwnStates& own_;
+  TrainingCourse& course_;
+  const int64_t step_;                  // the last one that was done
+  std::vector<torch::Tensor> buffers_;  // copies
+  CheckpointedState::Tensors power_sgd_;
+  const OwnStates::Kept kept_own_;
+  const bool is_finished_;  // LoopMarks'
+  std::optional<CheckpointTensors> before_update_;
 };
 
-// Copies of what a step changes before its optimizer steps, made at its beginning. (Random
-// generators are seeded anew: Session::Implementation::SeedGenerators.)
-struct StepStart {
-  int64_t step = 0;
-  std::vector<torch::Tensor> buffers;  // copies
-  CheckpointedState::Tensors power_sgd;
-  OwnStates::Kept own;
-  bool is_finished = false;
-  // Copies of what only optimizers change, for a step in which passes follow an optimizer's step:
-  // with several modules, or with an optimizer that asks for the loss several times.
-  std::optional<CheckpointTensors> before_update;
-};
+// The step that is under way, or the last one that was done.
+struct CurrentStep {
+  Instant began;
+  StepShare share;
+  SampleFeed::Passes passes;  // the ones that remain, the next one last
+  Pass pass;                  // the current one
+  // The loss in it: of all passes so far [], on the model's device; undefined before the first one.
+  StepMetrics metrics;
+  std::unique_ptr<StepStart> start;  // null: not needed
+  bool has_stepped = false;          // an optimizer stepped; false: all left the step out
+  bool stepped_with_function = false;
+  // The step is done, and still to be saved, with the program's states.
+  bool is_open = false;
+  // Not OK: a collective of this generation failed since the last Advance(). What the program does
+  // until the next one doesn't count, unless the step was done before.
+  absl::Status broken;
 
-// One module of a Session, and what trains it. Most Sessions have one module, without a name. With
-// several, as for a GAN, each is averaged over the ranks and stepped for itself.
-struct SessionPart {
-  std::string name;  // "" = the only one
-  std::shared_ptr<torch::nn::Module> module;
-  OptimizerKind kind;
-  std::vector<ParameterGroup> groups;
-  torch::optim::Optimizer* optimizer = nullptr;  // the Session's, or one of its set
-  std::vector<double> rate_factors;              // of the schedule's peak, by its groups
-  std::optional<GroupLearningRates> rates;
-  std::unique_ptr<DistributedDataParallel> ddp;  // null with zero_stage 2 and up
-  std::unique_ptr<BucketsCheckpoint> buckets;    // of `ddp`, from Prepare on
-  std::unique_ptr<GradientWatch> watch;          // from Prepare on; of this generation
-  OptimizerSteps steps;
-
-  // The state of the current batch.
-  bool forward_called = false;
-  bool called_ungraded = false;  // a forward pass without gradients, as under a NoGradGuard
-  bool has_gradients = false;    // of this pass or earlier ones, which no step has used
-  bool backward_done = false;    // since this module's last step
-  std::unique_ptr<DistributedDataParallel::NoSync> no_sync;  // not of the step's last pass
+  // Adds the loss of the current pass. Not read here, because every pass would have to wait for a
+  // GPU.
+  void AddLoss(const torch::Tensor& of_pass) {
+    if (pass.share == 0) return;
+    const torch::Tensor value = of_pass.detach().to(torch::kDouble) * pass.share;
+    metrics.loss = metrics.loss.defined() ? metrics.loss + value : value;
+  }
 };
 
 }  // namespace ddprun::worker

@@ -17,8 +17,11 @@
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "absl/time/time.h"
+#include "base/log.h"
+#include "base/status_macros.h"
 #include "ddprun/option_table.h"
 #include "worker/torch/checkpoint/checkpoint_contents.h"
+#include "worker/torch/context/compare_texts.h"
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/store/gathering_store.h"
@@ -132,6 +135,61 @@ std::vector<std::string> ParameterNames(const torch::nn::Module& module,
 
 uint64_t Fingerprint(const std::vector<std::string>& facts) {
   return HashOf(absl::StrJoin(facts, "\n"));
+}
+
+StartMeeting::StartMeeting(std::vector<StartNote> of_all) : notes(std::move(of_all)) {
+  using Knows = StartNote::Knows;
+  Knows most = Knows::kNothing;
+  for (const StartNote& note : notes) {
+    most = std::max(most, note.knows);
+    newest_fence = std::max(newest_fence, note.fence);
+  }
+  others_have_state = most != Knows::kNothing;
+  evaluation_is_done = most == Knows::kTraining;
+}
+
+TrainingFacts::TrainingFacts(const TrainingOptions& options, const Dataset& data,
+                             const TrainedModel& trained)
+    : training_(OptionFacts(options)) {
+  training_.push_back(
+      absl::StrCat(data.size, " ", data.samples_name, data.shuffle ? "" : ", not shuffled"));
+  for (const SessionPart& part : trained.parts()) {
+    if (!part.name.empty()) training_.push_back(absl::StrCat("module '", part.name, "'"));
+    for (std::string& fact : OptimizerFacts(part.kind, part.groups)) {
+      training_.push_back(std::move(fact));
+    }
+  }
+  samples_ = SampleFacts(data);
+}
+
+void TrainingFacts::AddTo(StartNote& note) const {
+  note.facts = Fingerprint(training_);
+  note.samples = Fingerprint(samples_);
+}
+
+absl::Status TrainingFacts::Compare(Context& context, const StartMeeting& meeting) const {
+  if (context.world_size() == 1) return absl::OkStatus();
+  const std::vector<StartNote>& notes = meeting.notes;
+  const auto differ = [&](uint64_t StartNote::*of) {
+    return notes.empty() || std::any_of(notes.begin(), notes.end(), [&](const auto& note) {
+             return note.*of != notes.front().*of;
+           });
+  };
+  if (differ(&StartNote::facts)) {
+    DDPRUN_RETURN_IF_ERROR(CompareTexts(context, training_, "the training",
+                                        "start every rank with the same options and all of the "
+                                        "data: a Session deals the samples out"));
+  }
+  // Reported once. The condition is the same on all ranks, also on new ones: otherwise some ranks
+  // would wait in CompareTexts for others that don't call it.
+  if (meeting.others_have_state || !differ(&StartNote::samples)) return absl::OkStatus();
+  const absl::Status alike = CompareTexts(
+      context, samples_, "what is learned from",
+      "a Session deals the samples out: every rank needs all of them, in one order; where the "
+      "program itself changes them at random, take the generator that `load` gets");
+  if (!absl::IsInvalidArgument(alike)) return alike;
+  if (context.is_main()) Notify(std::string(alike.message()));
+  return absl::OkStatus();
 }
 
 namespace {

@@ -9,6 +9,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
 #include "ddprun/context.h"
@@ -17,6 +18,7 @@
 #include "ddprun/training_options.h"
 #include "worker/torch/checkpoint/peer_state.h"
 #include "worker/torch/checkpoint/replica_plan.h"
+#include "worker/torch/session/trained_model.h"
 
 // What must be the same on all ranks of a training, beside the module (store/model_check.h), as
 // texts for people. If one differed, ranks would train different things unnoticed: in another order
@@ -66,6 +68,36 @@ struct StartNote {
 // Exchanges the notes of all ranks; a collective. Returns them by rank. Errors: UNAVAILABLE,
 // "PeerError: …" — a peer is gone.
 absl::StatusOr<std::vector<StartNote>> ExchangeStartNotes(Context& context, const StartNote& own);
+
+// The ranks' notes at the beginning of a generation, and what they say together; the same on all
+// ranks.
+struct StartMeeting {
+  std::vector<StartNote> notes;  // by rank; empty: there was no exchange
+  // Whether ranks have a state, and whether all of these have done the evaluation that follows it.
+  bool others_have_state = false;
+  bool evaluation_is_done = false;
+  uint64_t newest_fence = 0;  // the highest of all ranks' checkpoints
+
+  StartMeeting() = default;
+  explicit StartMeeting(std::vector<StartNote> of_all);  // pure
+};
+
+// What this rank trains, as texts for people, to compare with the other ranks. Threads: one.
+class TrainingFacts {
+ public:
+  TrainingFacts() = default;
+  TrainingFacts(const TrainingOptions& options, const Dataset& data, const TrainedModel& trained);
+
+  // The facts' fingerprints in this rank's note.
+  void AddTo(StartNote& note) const;
+  // A collective. Prints what should be the same. Errors: INVALID_ARGUMENT, on every rank — a rank
+  // trains something else.
+  absl::Status Compare(Context& context, const StartMeeting& meeting) const;
+
+ private:
+  std::vector<std::string> training_;  // must be the same on all ranks
+  std::vector<std::string> samples_;   // should be the same
+};
 
 // A note as bytes. Pure.
 std::string EncodeStartNote(const StartNote& note);

@@ -51,5 +51,50 @@ TEST(StartNoteTest, OtherBytesAreRefused) {
   EXPECT_FALSE(DecodeStartNote(unknown).has_value());
 }
 
+TEST(StartMeetingTest, OfNewWorkersKnowsNothing) {
+  const StartMeeting meeting(std::vector<StartNote>(2));
+  EXPECT_FALSE(meeting.others_have_state);
+  EXPECT_FALSE(meeting.evaluation_is_done);
+  EXPECT_EQ(meeting.newest_fence, 0U);
+}
+
+TEST(StartMeetingTest, AnEvaluationIsDoneOnceNoRankIsBeforeIt) {
+  std::vector<StartNote> notes = {{.fence = 7}, {.knows = StartNote::Knows::kTraining}};
+  StartMeeting meeting(notes);
+  EXPECT_TRUE(meeting.others_have_state);
+  EXPECT_TRUE(meeting.evaluation_is_done);
+  EXPECT_EQ(meeting.newest_fence, 7U);
+  notes.push_back({.knows = StartNote::Knows::kTrainingBeforeItsEvaluation, .fence = 5});
+  meeting = StartMeeting(notes);
+  EXPECT_TRUE(meeting.others_have_state);
+  EXPECT_FALSE(meeting.evaluation_is_done);
+  EXPECT_EQ(meeting.newest_fence, 7U);
+  EXPECT_EQ(meeting.notes.size(), 3U);
+}
+
+TEST(TrainingFactsTest, FingerprintsChangeWithWhatIsTrained) {
+  TrainingOptions options;
+  Dataset data = {.size = 4, .load = [](const auto& samples, const auto& /*generator*/) {
+                    return Batch{.inputs = torch::tensor(samples)};
+                  }};
+  const TrainedModel trained(options);
+  StartNote note;
+  TrainingFacts(options, data, trained).AddTo(note);
+  StartNote same;
+  TrainingFacts(options, data, trained).AddTo(same);
+  EXPECT_EQ(same.facts, note.facts);
+  EXPECT_EQ(same.samples, note.samples);
+  data.load = [](const auto& samples, const auto& /*generator*/) {
+    return Batch{.inputs = torch::tensor(samples) + 1};
+  };
+  StartNote other;
+  TrainingFacts(options, data, trained).AddTo(other);
+  EXPECT_EQ(other.facts, note.facts);
+  EXPECT_NE(other.samples, note.samples);
+  data.shuffle = false;
+  TrainingFacts(options, data, trained).AddTo(other);
+  EXPECT_NE(other.facts, note.facts);
+}
+
 }  // namespace
 }  // namespace ddprun::worker

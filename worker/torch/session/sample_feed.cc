@@ -1,25 +1,25 @@
-// A session's samples: each is learned from exactly once an epoch, whatever happens to the ranks.
+#include "worker/torch/session/sample_feed.h"
+
 #include <ATen/CPUGeneratorImpl.h>
 #include <ATen/Parallel.h>
 #include <torch/utils.h>
 
 #include <algorithm>
-#include <iterator>
 #include <string>
 #include <utility>
-#include <vector>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "base/clock.h"
 #include "base/rng.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "worker/torch/checkpoint/checkpoint_contents.h"
 #include "worker/torch/errors/exception_status.h"
-#include "worker/torch/session/session_implementation.h"
 
-namespace ddprun {
+namespace ddprun::worker {
 namespace {
+
+constexpr const char* kSampler = "sampler";
 
 // The seed for random changes of the batch that begins with this sample.
 //
@@ -65,89 +65,90 @@ absl::Status CheckRows(const Batch& batch, const std::vector<int64_t>& samples) 
 
 }  // namespace
 
-absl::Status Session::Implementation::MakeLoader() {
-  ElasticSamplerOptions deals = {.seed = static_cast<uint64_t>(options.seed),
-                                 .shuffle = data.shuffle};
-  (constant_batch > 0 ? deals.global_batch : deals.batch_per_rank) =
-      static_cast<uint64_t>(constant_batch > 0 ? constant_batch : BatchPerRank());
-  DDPRUN_ASSIGN_OR_RETURN(ElasticSampler sampler,
-                          ElasticSampler::Create(static_cast<uint64_t>(data.size), deals,
-                                                 context->rank(), context->world_size()));
-  loader = std::make_unique<ElasticLoader<std::vector<Pass>>>(
+SampleFeed::SampleFeed(const TrainingOptions& options, Dataset data, uint32_t rank,
+                       uint32_t world_size)
+    : options_(options), data_(std::move(data)), rank_(rank), world_size_(world_size) {
+  // A static graph has one backward pass a step.
+  if (options.constant_batch == "step" && !options.static_graph) constant_batch_ = GlobalBatch();
+}
+
+int64_t SampleFeed::GlobalBatch() const {
+  return is_constant() ? constant_batch_ : BatchPerRank() * static_cast<int64_t>(world_size_);
+}
+
+absl::Status SampleFeed::Begin() {
+  ElasticSamplerOptions deals = {.seed = static_cast<uint64_t>(options_.seed),
+                                 .shuffle = data_.shuffle};
+  (is_constant() ? deals.global_batch : deals.batch_per_rank) =
+      static_cast<uint64_t>(is_constant() ? constant_batch_ : BatchPerRank());
+  DDPRUN_ASSIGN_OR_RETURN(
+      ElasticSampler sampler,
+      ElasticSampler::Create(static_cast<uint64_t>(data_.size), deals, rank_, world_size_));
+  loader_ = std::make_unique<ElasticLoader<Passes>>(
       sampler,
-      [this](const StepShare& share) -> absl::StatusOr<std::vector<Pass>> {
+      [this](const StepShare& share) -> absl::StatusOr<Passes> {
         // As many threads for each operation as the training thread has.
         thread_local const bool is_ready = (at::init_num_threads(), true);
         static_cast<void>(is_ready);
-        return worker::CatchExceptions([&] { return LoadPasses(share); });
+        return CatchExceptions([&] { return LoadPasses(share); });
       },
-      ElasticLoaderOptions{.threads = static_cast<uint32_t>(options.num_workers)});
+      ElasticLoaderOptions{.threads = static_cast<uint32_t>(options_.num_workers)});
+  place_ = loader_->state();
   return absl::OkStatus();
 }
 
-absl::Status Session::Implementation::PrepareData() {
-  // A static graph has one backward pass a step.
-  if (options.constant_batch == "step" && !options.static_graph) constant_batch = GlobalBatch();
-  DDPRUN_RETURN_IF_ERROR(MakeLoader());
-  data_place = loader->state();
-  sampler_checkpoint = std::make_unique<worker::SamplerCheckpoint>(
-      [this] { return data_place; },
-      [this](const SamplerState& state) { return GoToPlace(state); });
-  batch_checkpoint = std::make_unique<worker::BatchCheckpoint>(
-      BatchPerRank(), loop_marks, [this] { return GlobalBatch(); },
-      [this](int64_t samples) { return TakeGlobalBatch(samples); });
-
-  return absl::OkStatus();
+absl::StatusOr<bool> SampleFeed::TakeGlobalBatch(int64_t samples) {
+  if (!is_constant() || samples == constant_batch_) return false;
+  constant_batch_ = samples;
+  const SamplerState place = place_;
+  DDPRUN_RETURN_IF_ERROR(Begin());
+  DDPRUN_RETURN_IF_ERROR(GoTo(place));
+  return true;
 }
 
-absl::Status Session::Implementation::TakeGlobalBatch(int64_t samples) {
-  if (constant_batch == 0 || samples == constant_batch) return absl::OkStatus();
-  constant_batch = samples;
-  DDPRUN_RETURN_IF_ERROR(MakeLoader());
-  DDPRUN_RETURN_IF_ERROR(GoToPlace(data_place));
-  return PlanSteps();
+absl::Status SampleFeed::Reform(uint32_t rank, uint32_t world_size) {
+  rank_ = rank;
+  world_size_ = world_size;
+  return loader_->Reform(rank, world_size);
 }
 
-absl::Status Session::Implementation::GoToPlace(const SamplerState& state) {
-  if (state.dataset_size != static_cast<uint64_t>(data.size)) {
+absl::Status SampleFeed::GoTo(const SamplerState& place) {
+  if (place.dataset_size != static_cast<uint64_t>(data_.size)) {
     return absl::FailedPreconditionError(absl::StrCat(
-        "the checkpoint is of ", state.dataset_size, " ", data.samples_name, ", and Prepare() got ",
-        data.size,
+        "the checkpoint is of ", place.dataset_size, " ", data_.samples_name,
+        ", and Prepare() got ", data_.size,
         ": a run goes on only with the data that it began with. To train its model on other data, "
         "from step 0: another --output_dir, and --resume_from with one of the files "
         "checkpoint-*.safetensors and --weights_prefix model."));
   }
-  DDPRUN_RETURN_IF_ERROR(loader->Restore(state));
-  data_place = state;
+  DDPRUN_RETURN_IF_ERROR(loader_->Restore(place));
+  place_ = place;
   return absl::OkStatus();
 }
 
-Session::Implementation::Pass Session::Implementation::LoadPass(const StepShare& share,
-                                                                uint64_t begin,
-                                                                uint64_t count) const {
+Pass SampleFeed::LoadPass(const StepShare& share, uint64_t begin, uint64_t count) const {
   const auto first = share.indices.begin() + static_cast<int64_t>(begin);
   std::vector<int64_t> samples(first, first + static_cast<int64_t>(count));
   // A rank without samples of its own takes part in the collectives with samples that don't count.
-  for (int64_t i = 0; count == 0 && i < std::min(options.batch_size, data.size); ++i) {
+  for (int64_t i = 0; count == 0 && i < std::min(options_.batch_size, data_.size); ++i) {
     samples.push_back(i);
   }
   const uint64_t seed =
-      BatchSeed(static_cast<uint64_t>(options.seed), share.epoch, samples.front());
+      BatchSeed(static_cast<uint64_t>(options_.seed), share.epoch, samples.front());
   const double part =
       count == 0 ? 0 : static_cast<double>(count) / static_cast<double>(share.indices.size());
-  Batch batch = data.load(samples, at::make_generator<at::CPUGeneratorImpl>(seed));
+  Batch batch = data_.load(samples, at::make_generator<at::CPUGeneratorImpl>(seed));
   OrThrow(CheckRows(batch, samples));
   batch.samples = std::move(samples);
   return {.batch = std::move(batch), .weight = share.weight * part, .share = part};
 }
 
-absl::StatusOr<std::vector<Session::Implementation::Pass>> Session::Implementation::LoadPasses(
-    const StepShare& share) const {
+absl::StatusOr<SampleFeed::Passes> SampleFeed::LoadPasses(const StepShare& share) const {
   const at::NoGradGuard no_grad;
   // The same number of passes on each rank, because passes have collectives.
-  const auto batch = static_cast<uint64_t>(options.batch_size);
+  const auto batch = static_cast<uint64_t>(options_.batch_size);
   const auto number_of_passes = static_cast<uint32_t>((share.largest_count + batch - 1) / batch);
-  std::vector<Pass> loaded;
+  Passes loaded;
   uint64_t begin = 0;
   for (uint32_t number = 0; number < number_of_passes; ++number) {
     const uint64_t count = ElasticSampler::CountOf(share.indices.size(), number, number_of_passes);
@@ -157,28 +158,31 @@ absl::StatusOr<std::vector<Session::Implementation::Pass>> Session::Implementati
   return loaded;
 }
 
-absl::Status Session::Implementation::TakeShare() {
-  const Instant asked = MonotonicNow();
-  auto next = loader->Next();
-  const absl::Duration waited = MonotonicNow() - asked;
-  step_metrics.data_time += waited;
-  context->AddDataWait(waited);
-  DDPRUN_RETURN_IF_ERROR(next.status());
-  step_share = std::move(next->share);
-  passes.assign(std::make_move_iterator(next->batch.rbegin()),
-                std::make_move_iterator(next->batch.rend()));
-  WeighForLearners();
-  step_metrics.samples = static_cast<int64_t>(step_share.indices.size());
+absl::StatusOr<SampleFeed::Step> SampleFeed::Next() {
+  absl::StatusOr<Step> next = loader_->Next();
+  if (next.ok()) std::reverse(next->batch.begin(), next->batch.end());
+  return next;
+}
+
+absl::Status SampleFeed::Commit(const StepShare& share) {
+  DDPRUN_RETURN_IF_ERROR(loader_->Commit(share));
+  place_ = loader_->state();
   return absl::OkStatus();
 }
 
-absl::Status Session::Implementation::CommitShare() {
-  DDPRUN_RETURN_IF_ERROR(loader->Commit(step_share));
-  data_place = loader->state();
-  progress.epoch = static_cast<int64_t>(data_place.epoch);
-  progress.epoch_samples = static_cast<int64_t>(data_place.consumed);
-  evaluation_is_due = options.evaluate_every > 0 ? IsEvaluated(progress) : step_share.last_of_epoch;
-  return absl::OkStatus();
+CheckpointedState::Tensors SampleFeed::SaveState() const {
+  return {{kSampler, BytesTensor(place_.Serialize())}};
 }
 
-}  // namespace ddprun
+absl::Status SampleFeed::RestoreState(const Tensors& state) {
+  const auto found = state.find(kSampler);
+  if (found == state.end() || found->second.scalar_type() != torch::kByte) {
+    return absl::FailedPreconditionError("the checkpoint doesn't say where it is in its data");
+  }
+  const torch::Tensor bytes = found->second.contiguous();
+  const std::string text(static_cast<const char*>(bytes.const_data_ptr()), bytes.nbytes());
+  DDPRUN_ASSIGN_OR_RETURN(const SamplerState parsed, SamplerState::Parse(text));
+  return GoTo(parsed);
+}
+
+}  // namespace ddprun::worker

@@ -1,4 +1,4 @@
-#include "worker/torch/session/healing_choice.h"
+#include "worker/torch/session/healing_step.h"
 
 #include <gtest/gtest.h>
 

@@ -1,25 +1,22 @@
-// Evaluations of a session, and the best checkpoint.
-#include <ATen/core/grad_mode.h>
+#include "worker/torch/session/evaluations.h"
 
-#include <optional>
-#include <string>
-#include <utility>
-#include <vector>
+#include <ATen/core/grad_mode.h>
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
-#include "worker/torch/session/session_implementation.h"
+#include "ddprun/exponential_moving_average.h"
+#include "ddprun/zero_optimizer.h"
 
-namespace ddprun {
+namespace ddprun::worker {
 
-absl::Status Session::Implementation::AddEvaluation(Evaluation evaluation) {
+absl::Status Evaluations::Add(Evaluation evaluation) {
   if ((evaluation.figure == nullptr) == (evaluation.figures == nullptr)) {
     return absl::InvalidArgumentError(
         absl::StrCat("the evaluation '", evaluation.name, "' needs either `figure` or `figures`"));
   }
-  for (const Evaluation& other : evaluations) {
+  for (const Evaluation& other : evaluations_) {
     if (other.name == evaluation.name) {
       return absl::InvalidArgumentError(absl::StrCat("EvaluateWith() got two evaluations '",
                                                      evaluation.name, "': give each its own name"));
@@ -30,27 +27,19 @@ absl::Status Session::Implementation::AddEvaluation(Evaluation evaluation) {
                        "' say which model is better: leave `better` out of one"));
     }
   }
-  evaluations.push_back(std::move(evaluation));
+  evaluations_.push_back(std::move(evaluation));
   return absl::OkStatus();
 }
 
-void Session::Implementation::NoteEvaluated() {
-  if (!own.empty()) loop_marks.evaluated_step = progress.step;
-}
-
-absl::StatusOr<std::string> Session::Implementation::Evaluate() {
-  if (evaluations.empty()) {
-    NoteEvaluated();
-    return "";
-  }
-  context->Mark(ProgressPhase::kEvaluation, progress.step);
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<Figures> all, ComputeFigures());
+absl::StatusOr<std::optional<double>> Evaluations::Run(TrainedModel& trained, Metrics& metrics,
+                                                       int64_t step) {
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<Figures> all, Compute(trained));
   std::vector<std::string> texts;
   std::optional<double> score;
   for (size_t i = 0; i < all.size(); ++i) {
-    const Evaluation& evaluation = evaluations[i];
+    const Evaluation& evaluation = evaluations_[i];
     for (const auto& [name, figure] : all[i]) {
-      metrics->Scalar("evaluation/" + name, progress.step, figure);
+      metrics.Scalar("evaluation/" + name, step, figure);
       if (evaluation.describe != nullptr) continue;
       texts.push_back(absl::StrFormat("%s %.4f", name, figure));
     }
@@ -60,39 +49,29 @@ absl::StatusOr<std::string> Session::Implementation::Evaluate() {
     if (evaluation.better == BetterFigure::kHigher) score = first;
     if (evaluation.better == BetterFigure::kLower) score = -first;
   }
-  metrics->RestartClock();
-  // Set before the save below, because the evaluation has changed the program's states.
-  NoteEvaluated();
-  if (score.has_value()) DDPRUN_RETURN_IF_ERROR(SaveIfBest(*score));
-  last_evaluation = absl::StrJoin(texts, "  ");
-  return last_evaluation;
+  metrics.RestartClock();
+  last_ = absl::StrJoin(texts, "  ");
+  return score;
 }
 
-absl::StatusOr<std::vector<Session::Implementation::Figures>>
-Session::Implementation::ComputeFigures() {
+absl::StatusOr<std::vector<Evaluations::Figures>> Evaluations::Compute(
+    TrainedModel& trained) const {
   const torch::NoGradGuard no_grad;
   std::optional<ExponentialMovingAverage::InPlace> averaged;
-  if (average != nullptr) averaged.emplace(*average);
+  if (trained.average() != nullptr) averaged.emplace(*trained.average());
   // Ranks may make different numbers of passes.
   std::optional<ZeroOptimizer::WholeParameters> whole;
-  if (zero != nullptr) whole.emplace(*zero);
-  model->eval();
-  SeedGenerators(/*of_evaluation=*/true);
+  if (trained.zero() != nullptr) whole.emplace(*trained.zero());
+  trained.module()->eval();
   std::vector<Figures> all;
-  for (const Evaluation& evaluation : evaluations) {
+  for (const Evaluation& evaluation : evaluations_) {
     all.push_back(evaluation.figures != nullptr ? evaluation.figures()
                                                 : Figures{{evaluation.name, evaluation.figure()}});
   }
-  model->train();
+  trained.module()->train();
   whole.reset();
   if (averaged.has_value()) DDPRUN_RETURN_IF_ERROR(averaged->PutBack());
   return all;
 }
 
-absl::Status Session::Implementation::SaveIfBest(double score) {
-  if (checkpointer == nullptr) return absl::OkStatus();
-  DDPRUN_ASSIGN_OR_RETURN(const bool is_best, checkpointer->IsBest(score));
-  return is_best ? Save(score) : absl::OkStatus();
-}
-
-}  // namespace ddprun
+}  // namespace ddprun::worker

@@ -1,4 +1,4 @@
-#include "worker/torch/session/save_clock.h"
+#include "worker/torch/session/saver.h"
 
 #include <gtest/gtest.h>
 
@@ -64,6 +64,23 @@ TEST(SaveClock, ACheckpointForAnotherReasonBeginsTheIntervalAnew) {
   EXPECT_TRUE(clock.StepIsDone());
   EXPECT_GT(clock.StepsToWait(Instant() + absl::Seconds(61)), 0);
   EXPECT_EQ(clock.StepsToWait(Instant() + absl::Seconds(119)), 0);
+}
+
+TEST(Saver, WithoutACheckpointerNothingIsSaved) {
+  const TrainingOptions options;
+  const Saver saver(options);
+  EXPECT_FALSE(saver.Saves({.step = 3}, std::nullopt));
+  EXPECT_FALSE(saver.Saves({.step = 3}, 0.5));
+}
+
+TEST(Saver, TheOwnFolderLacksACheckpointUntilTheFirstStepIsSaved) {
+  const TrainingOptions options;
+  Saver saver(options);
+  EXPECT_TRUE(saver.HasNone(0));
+  EXPECT_FALSE(saver.HasNone(1));
+  saver.BeganElsewhere();
+  EXPECT_TRUE(saver.HasNone(20));
+  EXPECT_FALSE(saver.HasNone(20)) << "it was asked before, and saved";
 }
 
 }  // namespace

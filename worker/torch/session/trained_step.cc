@@ -1,0 +1,141 @@
+// A step of a TrainedModel: its backward passes, and the steps of its optimizers.
+#include <torch/csrc/autograd/autograd.h>
+
+#include <cmath>
+#include <string>
+#include <utility>
+#include <variant>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_cat.h"
+#include "base/status_macros.h"
+#include "ddprun/parameters.h"
+#include "worker/torch/session/call_order.h"
+#include "worker/torch/session/trained_model.h"
+
+namespace ddprun::worker {
+namespace {
+
+// A step of the optimizer with gradients that are there already. An optimizer such as LBFGS can't
+// take one: LibTorch's say that they want a closure, and other classes call an empty function.
+absl::StatusOr<bool> StepWithoutLoss(GradScaler& scaler, const SessionPart& part) {
+  absl::StatusOr<bool> taken = scaler.Step(*part.optimizer);
+  const auto* any = std::get_if<AnyOptimizer>(&part.kind);
+  if (taken.ok() || any == nullptr) return taken;
+  const bool wants_loss = absl::StrContains(taken.status().message(), "closure") ||
+                          absl::StrContains(taken.status().message(), "bad_function_call");
+  if (!wants_loss) return taken;
+  return Misuse(absl::StrCat(
+      any->name,
+      " asks for the loss during its step: in place of Backward() and Step() call "
+      "session.Step([&](const Batch& batch) { return loss; }) with the loss of `batch`"));
+}
+
+}  // namespace
+
+bool TrainedModel::MayStepEarly() const {
+  return HasSeveral() || std::holds_alternative<AnyOptimizer>(parts_.front().kind);
+}
+
+bool TrainedModel::TakesFunction() const {
+  return MayStepEarly() && !HasSeveral() && precision_ != MixedPrecision::kFloat16;
+}
+
+void TrainedModel::ZeroGradients() {
+  if (zero_ != nullptr) return zero_->ZeroGrad();
+  for (SessionPart& part : parts_) part.ddp->ZeroGrad();
+}
+
+absl::Status TrainedModel::CheckOptimizers(int64_t step) const {
+  for (const SessionPart& part : parts_) {
+    DDPRUN_RETURN_IF_ERROR(part.steps.Check(*part.optimizer, step));
+  }
+  return absl::OkStatus();
+}
+
+void TrainedModel::OpenPass(bool is_last) {
+  EndPass();
+  if (!is_last) {
+    for (SessionPart& part : parts_) {
+      if (part.ddp == nullptr) continue;
+      part.no_sync = std::make_unique<DistributedDataParallel::NoSync>(*part.ddp);
+    }
+    // In stage 3 there may be no memory for all gradients of a rank.
+    if (options_.zero_stage == "2") zero_no_sync_.emplace(*zero_);
+  }
+  BeginForward();
+}
+
+void TrainedModel::EndPass() {
+  for (SessionPart& part : parts_) part.no_sync.reset();
+  zero_no_sync_.reset();
+  EndForward();
+}
+
+absl::Status TrainedModel::AddGradients(const torch::Tensor& loss, const SessionPart* of,
+                                        double weight) {
+  for (SessionPart& part : parts_) {
+    if (of == nullptr || of == &part) part.has_gradients = true;
+    part.watch->TakeArrived();  // of passes of the program's
+  }
+  const torch::Tensor scaled = scaler_->Scale(weight == 1 ? loss : loss * weight);
+  if (of == nullptr || !HasSeveral()) {
+    scaled.backward();
+  } else {
+    // Only this module's parameters: a generator's loss, which goes through the critic, adds
+    // nothing to the critic's gradients.
+    std::vector<torch::Tensor> own_parameters;
+    for (const torch::Tensor& parameter : Parameters(*of->module)) {
+      if (parameter.requires_grad()) own_parameters.push_back(parameter);
+    }
+    torch::autograd::backward({scaled}, {}, std::nullopt, /*create_graph=*/false, own_parameters);
+  }
+  bool arrived = false;
+  for (SessionPart& part : parts_) {
+    if (of == nullptr || of == &part) arrived = part.watch->TakeArrived() || arrived;
+  }
+  if (arrived) return absl::OkStatus();
+  // With find_unused_parameters, too: this rank would begin no average, and the others would wait.
+  return Misuse(
+      "Backward() of a loss that the session's model had no part in: none of its parameters got "
+      "a gradient; make the loss from what the model returned in this batch, and call "
+      "torch::load, which takes parameters out of the session, before Prepare()");
+}
+
+absl::StatusOr<bool> TrainedModel::FinishBackward() {
+  bool changed = false;
+  for (SessionPart& part : parts_) {
+    if (part.ddp == nullptr) continue;
+    DDPRUN_ASSIGN_OR_RETURN(const bool of_part, part.ddp->FinishStep());
+    changed = changed || of_part;
+  }
+  return changed;
+}
+
+absl::StatusOr<bool> TrainedModel::StepPart(SessionPart& part, StepMetrics& metrics) {
+  if (options_.max_grad_norm > 0) {
+    DDPRUN_ASSIGN_OR_RETURN(const double norm, scaler_->ClipGradNorm(*part.optimizer, *part.module,
+                                                                     options_.max_grad_norm));
+    // Not finite: gradients overflowed in fp16, and the scaler leaves this step out.
+    if (std::isfinite(norm)) {
+      metrics.gradient_norm = std::hypot(metrics.gradient_norm.value_or(0), norm);
+    }
+  }
+  absl::StatusOr<bool> taken = StepWithoutLoss(*scaler_, part);
+  part.steps.Note(*part.optimizer);
+  part.has_gradients = false;
+  return taken;
+}
+
+absl::Status TrainedModel::Step(bool is_done, StepMetrics& metrics, bool& has_stepped) {
+  for (SessionPart& part : parts_) {
+    if (is_done || !part.has_gradients) continue;
+    DDPRUN_ASSIGN_OR_RETURN(const bool taken, StepPart(part, metrics));
+    has_stepped = has_stepped || taken;
+  }
+  if (has_stepped && average_ != nullptr) average_->Update();
+  return is_done ? absl::OkStatus() : scaler_->Update();
+}
+
+}  // namespace ddprun::worker
