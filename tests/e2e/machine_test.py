@@ -320,8 +320,9 @@ class Mounted(MachineTestCase):
         finding = self.findings()["hostname_is_loopback"]
         variables, *commands = finding["fix"]
         self.assertTrue(variables.startswith("export GLOO_SOCKET_IFNAME=ddpenv0 NCCL_SOCKET_IFNAME=ddpenv0"))
-        # In a container there are none: its file is mounted, like this one, and can't be replaced.
-        mended = self.bed.write("mended", hosts)
+        # In a container there are none: its file is mounted, like this one, and can't be replaced; nor could the file of
+        # the call before, which is mounted by now.
+        mended = self.bed.write(f"mended.{len(hosts)}", hosts)
         for command in commands:
             command = command.replace("sudo ", "").replace("/etc/hosts", mended)
             subprocess.run(["sh", "-c", command], check=True, stdout=subprocess.DEVNULL)
