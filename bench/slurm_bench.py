@@ -45,7 +45,10 @@ class Trial:
         no_kill = ["--no-kill"] if shrinks else []
         line = shlex.join(["srun", *no_kill, DDPRUN, *(["--nnodes", "1:2"] if self.elastic else []), WORKER,
                            self.bed.journal.path, self.bed.folder, str(STEP_MS), str(STEPS)])
-        return self.slurm.submit(f"#!/bin/bash\nexport DDPRUN_SLURM_REQUEUE={int(shrinks)}\n{line}\n", "-N2",
+        file = os.path.join(self.bed.folder, "status")
+        status = f'[ $? -eq 1 ] && [ "$(cat {file})" = 0 ]' if shrinks else "false"  # newer srun fails after a node's loss
+        return self.slurm.submit(f"#!/bin/bash\nexport DDPRUN_SLURM_REQUEUE={int(shrinks)} DDPRUN_SLURM_STATUS_FILE={file}\n"
+                                 f"{line} || {status}\n", "-N2",
                                  "--ntasks-per-node=1", "--requeue" if self.protected else "--no-requeue", *no_kill,
                                  env=self.bed.environment)
 

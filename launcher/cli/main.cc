@@ -81,7 +81,9 @@ int Run(LaunchPlan plan) {
                                  {.step = (*agent)->LastStep(), .uptime = MonotonicNow() - begin});
   }
   if (!plan.requeue_job.empty() && (*agent)->LostService()) RequeueJob(plan.requeue_job);
-  return preflight->StatusAfter(status);
+  status = preflight->StatusAfter(status);
+  WriteStatusFile(plan.requeues, status);
+  return status;
 }
 
 int Run(const ServiceOptions& options) {

@@ -145,10 +145,11 @@ struct MemoryCheckpointPlan {
   std::optional<double> percent;  // of that memory
 };
 
-// When a job of Slurm isn't requeued any more (docs/SLURM.md).
+// What the end of a run means for a job of Slurm (docs/SLURM.md).
 struct RequeuePlan {
   std::string job;  // Slurm's number of the job that this agent counts runs of; "" = none
   uint32_t give_up_after = 0;  // runs in a row without progress
+  std::string status_file;     // where the batch script finds this agent's exit status; "" = none
 };
 
 // Everything that one `ddprun` run was asked to do, checked and complete: the result of the command
@@ -210,8 +211,7 @@ struct LaunchPlan {
   // Abstract unix socket that this agent holds while it lives, for the other tasks of its node in a
   // Slurm step (slurm_run.h); "" = none.
   std::string node_socket;
-  // The Slurm job that this agent requeues when it loses the service, because the service's node
-  // runs the batch script, too; "" = none.
+  // The Slurm job to requeue when the node of the service and the batch script is lost; "" = none.
   std::string requeue_job;
   RequeuePlan requeues;
 

@@ -226,7 +226,11 @@ absl::StatusOr<std::string> BatchScript(const SlurmJob& job, const std::string& 
     absl::StrAppend(&text, R"(
 # If the first node is lost, with this script on it, the others requeue the job.
 export DDPRUN_SLURM_REQUEUE=1
-)");
+
+# Once a node was lost, srun ends with 1 (Slurm 23.02 and later). The first node's ddprun writes
+# the job's own status to this file.
+)",
+                    kStatusFileVariable, "=$(mktemp)\nexport ", kStatusFileVariable, "\n");
   }
   absl::StrAppend(&text, R"(
 # After so many runs in a row without progress the job isn't requeued any more.
@@ -239,9 +243,14 @@ if [ -n "${SLURM_CPUS_PER_TASK:-}" ]; then
 fi
 
 )",
-                  absl::StrJoin(words, " "), R"(
-status=$?
-# 75: preempted, or the time is over. The next run goes on from what was saved.
+                  absl::StrJoin(words, " "), "\nstatus=$?\n");
+  if (elastic) {
+    const std::string file = absl::StrCat("\"$", kStatusFileVariable, "\"");
+    absl::StrAppend(&text, "if [ \"$status\" -eq 1 ] && [ \"$(cat ", file, ")\" = 0 ]; then\n",
+                    "  status=0\nfi\nrm -f ", file, "\n");
+  }
+  absl::StrAppend(&text,
+                  R"(# 75: preempted, or the time is over. The next run goes on from what was saved.
 if [ "$status" -eq 75 ]; then
   scontrol requeue "$SLURM_JOB_ID"
 fi

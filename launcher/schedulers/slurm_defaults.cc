@@ -83,6 +83,7 @@ class SlurmFiller {
         give_up_after > 0) {
       share.requeues = {.job = step_.job_id, .give_up_after = give_up_after};
     }
+    if (Index() == 0) share.requeues.status_file = environment(kStatusFileVariable).value_or("");
     if (waits_for_step_ && own_name) share.agents_started = Agents();
     if (waits_for_step_) {
       share.alone_hint = absl::StrCat(

@@ -17,6 +17,10 @@ namespace ddprun::launcher {
 // The variable in scripts of `ddprun slurm` with the number of runs without progress after which a
 // job isn't requeued.
 inline constexpr char kGiveUpVariable[] = "DDPRUN_SLURM_GIVE_UP_AFTER";
+// The variable with the file to which the first node's agent writes its exit status. From Slurm
+// 23.02 on, srun's own status is 1 or more after the loss of a node, also with --no-kill and if all
+// other tasks end with 0 (Slurm's src/api/step_launch.c, _node_fail_handler).
+inline constexpr char kStatusFileVariable[] = "DDPRUN_SLURM_STATUS_FILE";
 
 // Settings of a launch that Slurm decides and that aren't options.
 struct SlurmShare {
@@ -28,7 +32,7 @@ struct SlurmShare {
   // With DDPRUN_SLURM_REQUEUE=1, on all nodes but the first: the job that is requeued when the
   // first one is lost; "" = none.
   std::string requeue_job;
-  RequeuePlan requeues;  // with kGiveUpVariable, on the first node
+  RequeuePlan requeues;  // of kGiveUpVariable and kStatusFileVariable, on the first node
   bool found = false;    // this is a step of Slurm, or a batch script of one node
   std::string told;      // one line for the user about what was found; "" = nothing
   // EndpointPlan::alone_hint, if the other nodes are those of the step.

@@ -26,6 +26,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/core/exit_status.h"
+#include "launcher/os/files.h"
 #include "launcher/os/tool_output.h"
 #include "launcher/schedulers/slurm_defaults.h"
 #include "rendezvous/core/timing.h"
@@ -256,6 +257,14 @@ int StatusBeforeRequeue(const RequeuePlan& plan, const RunResult& run) {
                       "long enough for that? ",
                       kGiveUpVariable, " in the batch script is that number"));
   return kExitFailedForGood;
+}
+
+void WriteStatusFile(const RequeuePlan& plan, int status) {
+  if (plan.status_file.empty()) return;
+  const absl::Status written = WriteFile(plan.status_file, absl::StrCat(status, "\n"));
+  if (written.ok()) return;
+  Notify(absl::StrCat("warning: ", kStatusFileVariable, ": ", written.message(),
+                      "; after the loss of a node the batch script will see srun's status alone"));
 }
 
 void RequeueJob(const std::string& job) {

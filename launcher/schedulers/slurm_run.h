@@ -77,6 +77,10 @@ int AwaitFirstTask(const std::string& node_socket);
 // user. Slurm keeps the count; if Slurm can't be queried, the job is requeued.    Bound: 10 s.
 int StatusBeforeRequeue(const RequeuePlan& plan, const RunResult& run);
 
+// Writes the exit status to the plan's file for the batch script, if it has one. A failure is a
+// warning.
+void WriteStatusFile(const RequeuePlan& plan, int status);
+
 // Requeues the job: executes scontrol(1) in place of this process. Returns only if that fails,
 // after a message.
 void RequeueJob(const std::string& job);

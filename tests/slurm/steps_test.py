@@ -49,8 +49,9 @@ class Steps(slurm_job.SlurmTestCase):
         self.assert_completed(job)
 
     def test_heterogeneous_step(self):
-        job = self.submit("#SBATCH -N1 -n1\n#SBATCH hetjob\n#SBATCH -N2 --ntasks-per-node=2\nsrun --het-group=0,1 " +
-                          self.line())
+        # Without -n4 the srun of Slurm 23.02 and later gives the second component as many tasks as the first one has.
+        job = self.submit("#SBATCH -N1 -n1\n#SBATCH hetjob\n#SBATCH -N2 -n4 --ntasks-per-node=2\n"
+                          "srun --het-group=0,1 " + self.line())
         workers = self.workers(5, f"{job}.0")
         self.assertEqual({5}, {line["world"] for line in workers})
         self.assertEqual(["n1", "n2", "n2", "n3", "n3"], [line["host"] for line in workers])

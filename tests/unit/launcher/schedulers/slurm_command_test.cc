@@ -64,7 +64,18 @@ TEST(SlurmCommand, AJobThatMayShrinkIsNotKilled) {
   const std::string script = ScriptOf("slurm -N4 -- --nnodes 2:4 train.py");
   EXPECT_THAT(script, HasSubstr("#SBATCH --no-kill\n"));
   EXPECT_THAT(script, HasSubstr("\nexport DDPRUN_SLURM_REQUEUE=1\n"));
-  EXPECT_THAT(script, HasSubstr("\nsrun --no-kill ddprun --nnodes 2:4 train.py\n"));
+  EXPECT_THAT(script, HasSubstr(R"(
+DDPRUN_SLURM_STATUS_FILE=$(mktemp)
+export DDPRUN_SLURM_STATUS_FILE
+)"));
+  EXPECT_THAT(script, HasSubstr(R"sh(
+srun --no-kill ddprun --nnodes 2:4 train.py
+status=$?
+if [ "$status" -eq 1 ] && [ "$(cat "$DDPRUN_SLURM_STATUS_FILE")" = 0 ]; then
+  status=0
+fi
+rm -f "$DDPRUN_SLURM_STATUS_FILE"
+)sh"));
 }
 
 TEST(SlurmCommand, WhatIsGivenStands) {

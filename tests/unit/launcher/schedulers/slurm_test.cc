@@ -292,6 +292,13 @@ TEST(SlurmRequeue, IsCountedWhereTheScriptSaysHowOften) {
       "");
 }
 
+TEST(SlurmStatusFile, IsTheFirstNodes) {
+  const Variables asked = {{"DDPRUN_SLURM_STATUS_FILE", "/tmp/status"}};
+  EXPECT_EQ(PlanOf("train.py", With(FirstNode(), asked)).requeues.status_file, "/tmp/status");
+  EXPECT_EQ(PlanOf("train.py", With(Step(), asked)).requeues.status_file, "");
+  EXPECT_EQ(PlanOf("train.py", FirstNode()).requeues.status_file, "");
+}
+
 // `srun ddprun doctor` is one report.
 TEST(SlurmReports, AreOfAllNodesOfTheStep) {
   const auto nodes = [](const char* line, const Variables& variables) -> uint32_t {
