@@ -108,6 +108,7 @@ OptionSet::Option& OptionSet::AddOption(const OptionText& text) {
   Option& option = options_.emplace_back();
   const size_t long_at = text.names.find("--");
   DDPRUN_CHECK(long_at != std::string::npos, "an option without a long name");
+  DDPRUN_CHECK(!absl::StrContains(text.names, '_'), "the underscored spelling is added below");
   option.letter = std::string(absl::StripSuffix(text.names.substr(0, long_at), ","));
   for (const std::string& name : {text.names.substr(long_at + 2), text.alias}) {
     if (name.empty()) continue;

@@ -366,9 +366,9 @@ void DefineRecovery(LaunchArguments* target, OptionSet* options) {
   options->AddValue(&target->lease,
                     {.names = "--lease",
                      .placeholder = "SECONDS",
-                     .help = "A node that is silent for so long is lost. Default: after 5 s "
-                             "without a word it is waited for as long as that costs less "
-                             "than a restart."});
+                     .help = "A node that is silent for so long is lost.",
+                     .default_text = "5, after which the node is waited for as long as that costs "
+                                     "less than a restart"});
   options->AddValue(&target->reconnect_grace,
                     {.names = "--reconnect-grace",
                      .placeholder = "SECONDS",

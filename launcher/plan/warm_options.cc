@@ -60,25 +60,27 @@ void DefineWarmOptions(LaunchArguments* target, OptionSet* options) {
                      .help = "Keep a Python interpreter ready that has imported what the script "
                              "imports, and fork workers from it, so that a restart doesn't wait "
                              "for imports. What to import is learned from the first workers. "
-                             "Default: as on, where workers may be restarted (--max_restarts, "
-                             "--in_process_restart, a script with ddprun.elastic, or a number of "
-                             "nodes that may change), and a start never waits "
-                             "for imports ahead that are slower than its own. on: the first start "
-                             "waits for them, too, if an earlier job has learned them, and a line "
-                             "says why workers start cold. off: never. A program with ddprun's "
-                             "C++ runtime is started ahead instead, and waits before its main(): "
-                             "by default where its workers live on in their processes."});
+                             "on: the first start waits for them, too, if an earlier job has "
+                             "learned them, and a line says why workers start cold. off: never. "
+                             "A program with ddprun's C++ runtime is started ahead instead, and "
+                             "waits before its main(): by default where its workers live on in "
+                             "their processes.",
+                     .default_text = "as on, where workers may be restarted (--max_restarts, "
+                                     "--in_process_restart, a script with ddprun.elastic, or a "
+                                     "number of nodes that may change), but a start never waits "
+                                     "for imports ahead that are slower than its own"});
   options->AddValue(&target->preload, {.names = "--preload",
                                        .placeholder = "MODULES",
                                        .help = "Modules to import ahead beside those that are "
                                                "learned, with commas between them, for instance "
                                                "torch,torch.nn.parallel."});
   options->AddValue(&target->warm_memory,
-                    {.names = "--warm_memory",
+                    {.names = "--warm-memory",
                      .placeholder = "SIZE|PERCENT",
                      .help = "What that interpreter may hold of the memory, for "
-                             "instance 2GiB or 5%; 0: there is none. Default: all that it takes, "
-                             "but none is kept where less than a quarter of the memory is free."});
+                             "instance 2GiB or 5%; 0: there is none.",
+                     .default_text = "all that it takes, but none is kept where less than a "
+                                     "quarter of the memory is free"});
 }
 
 absl::Status PlanWarm(const LaunchArguments& arguments, const EnvironmentLookup& environment,
