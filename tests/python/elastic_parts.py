@@ -148,6 +148,8 @@ class Mistakes(Case):
         scheduler = torch.optim.lr_scheduler.LambdaLR(self.optimizer, lambda step: 1.0)
         with self.assertRaisesRegex(TypeError, "the optimizer has a scheduler of learning rates"):
             self.session()
+        with self.assertRaisesRegex(TypeError, "the optimizer has a scheduler of learning rates"):
+            self.session(extra={"average": torch.nn.Linear(1, 1)})
         self.session(self.model, self.optimizer, scheduler)
         self.session(extra={"rates": scheduler})
 

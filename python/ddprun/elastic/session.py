@@ -70,6 +70,11 @@ class _Batches:
         return next(self._batches)
 
 
+def _optimizer_of(scheduler):
+    """The optimizer whose rates a scheduler sets, accelerate's wrapper or not; None: it is no scheduler."""
+    return unwrapped(getattr(getattr(scheduler, "scheduler", scheduler), "optimizer", None))
+
+
 def _check_together(parts):
     """TypeError: models, optimizers and schedulers that don't belong together, or one that is forgotten."""
     parameters = {id(parameter) for model in parts.models for parameter in model.parameters()}
@@ -77,11 +82,12 @@ def _check_together(parts):
         if not any(id(parameter) in parameters for group in optimizer.param_groups for parameter in group["params"]):
             raise TypeError(f"elastic.Session is given an optimizer ({type(optimizer).__name__}) of none of its models' parameters: give it "
                             "the models that the optimizer trains")
-        if getattr(optimizer.step, "_wrapped_by_lr_sched", False) and not parts.schedulers and not parts.extra:
+        if (getattr(optimizer.step, "_wrapped_by_lr_sched", False) and not parts.schedulers
+                and not any(_optimizer_of(one) is optimizer for one in parts.extra.values())):
             raise TypeError("the optimizer has a scheduler of learning rates, which a new worker wouldn't have: "
                             "Session(model, optimizer, scheduler, …)")
     for scheduler in parts.schedulers:
-        of = unwrapped(getattr(getattr(scheduler, "scheduler", scheduler), "optimizer", None))
+        of = _optimizer_of(scheduler)
         if isinstance(of, torch.optim.Optimizer) and not any(of is one for one in parts.optimizers):
             raise TypeError(f"elastic.Session is given a scheduler ({type(scheduler).__name__}) of an optimizer that it isn't given")
 
