@@ -43,7 +43,7 @@ std::string RuleName(Rule rule) {
 }
 
 std::optional<Rule> RuleOf(absl::string_view name) {
-  for (int i = 0; i <= static_cast<int>(Rule::kPreempted); ++i) {
+  for (int i = 0; i <= static_cast<int>(kLastRule); ++i) {
     if (RuleName(static_cast<Rule>(i)) == name) return static_cast<Rule>(i);
   }
   return std::nullopt;

@@ -14,7 +14,8 @@ namespace ddprun::rendezvous {
 
 // The rule by which a generation begins, a node is left out or the job ends. Every decision carries
 // one, and its name is shown wherever the decision is: event log, console, verdict, report.
-// docs/RECOVERY.md has all of them in words.
+// docs/RECOVERY.md has all of them in words. A job's record names rules, and a release refuses a
+// record with a rule that it doesn't know: with a new rule, `kFormat` of the journal grows.
 enum class Rule {
   // A generation begins.
   kAllNodes,          // first formation: nodes_max are here (R3)
@@ -36,6 +37,7 @@ enum class Rule {
   kStopped,          // a signal or a control call (R8)
   kPreempted,        // a preempting signal (R8)
 };
+inline constexpr Rule kLastRule = Rule::kPreempted;
 
 // The rule's name, which stays the same over releases: "worker_failure", "crash_loop".
 std::string RuleName(Rule rule);

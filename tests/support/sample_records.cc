@@ -30,7 +30,7 @@ std::optional<uint64_t> MaybeStep(Rng* rng) {
   return rng->Chance(50) ? std::optional<uint64_t>(AnyStep(rng)) : std::nullopt;
 }
 std::string AnyRule(Rng* rng) {
-  return RuleName(static_cast<Rule>(rng->Below(static_cast<uint64_t>(Rule::kPreempted) + 1)));
+  return RuleName(static_cast<Rule>(rng->Below(static_cast<uint64_t>(kLastRule) + 1)));
 }
 uint64_t AnyIdentity(Rng* rng) { return rng->Next() | 1; }
 

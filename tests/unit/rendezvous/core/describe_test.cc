@@ -8,6 +8,12 @@
 namespace ddprun::rendezvous {
 namespace {
 
+// A rule behind it would be in no loop over the rules, and a record that names it would be refused.
+TEST(RuleName, NoneIsBehindTheLast) {
+  EXPECT_TRUE(RuleOf(RuleName(kLastRule)).has_value());
+  EXPECT_EQ(RuleName(static_cast<Rule>(static_cast<int>(kLastRule) + 1)), "unknown");
+}
+
 TEST(FailureText, EndsWithTheCause) {
   WorkerFailure failure = {.rank = 1, .hostname = "host1", .exit_code = 1};
   failure.stderr_tail = "Traceback (most recent call last):\nValueError: 'bad'\x1b[2J\n";
