@@ -250,32 +250,46 @@ void CheckCgroup(const MachineFacts& facts, Findings* findings) {
   }
 }
 
-bool HasInterface(const MachineFacts& facts, absl::string_view name) {
-  return std::any_of(
-      facts.interfaces.begin(), facts.interfaces.end(),
-      [name](const InterfaceFacts& interface) { return absl::StartsWith(interface.name, name); });
+// Those of a variable's names that no interface has. NCCL, "eth0,ib": beginnings of names, "=eth0"
+// whole ones, "^eth0" all others, with ports behind ':'; one match is enough. Gloo, "eth0,eth1":
+// whole names, and all must be there.
+std::vector<std::string> MissingInterfaces(const MachineFacts& facts, absl::string_view list,
+                                           bool is_nccl) {
+  if (is_nccl && absl::StartsWith(list, "^")) return {};
+  const bool whole = !is_nccl || absl::ConsumePrefix(&list, "=");
+  std::vector<std::string> missing;
+  for (absl::string_view name : absl::StrSplit(list, ',')) {
+    if (is_nccl) name = name.substr(0, name.find(':'));
+    const bool there = std::any_of(
+        facts.interfaces.begin(), facts.interfaces.end(), [&](const InterfaceFacts& interface) {
+          return whole ? interface.name == name : absl::StartsWith(interface.name, name);
+        });
+    if (there && is_nccl) return {};
+    if (!there) missing.emplace_back(name);
+  }
+  return missing;
 }
 
-// "eth0,ib" (NCCL: beginnings of names; '=' exact ones, '^' all others) and "eth0" (Gloo).
 void CheckInterfaceVariable(const MachineFacts& facts, const std::string& variable,
                             Findings* findings) {
   const std::string* value = EnvironmentValue(facts, variable);
-  if (value == nullptr || value->empty() || absl::StartsWith(*value, "^")) return;
-  absl::string_view list = *value;
-  absl::ConsumePrefix(&list, "=");
-  const std::vector<absl::string_view> names = absl::StrSplit(list, ',');
-  for (absl::string_view name : names) {
-    if (HasInterface(facts, name.substr(0, name.find(':')))) return;
-  }
+  if (value == nullptr || value->empty()) return;
+  const std::vector<std::string> missing =
+      MissingInterfaces(facts, *value, absl::StartsWith(variable, "NCCL"));
+  if (missing.empty()) return;
   std::vector<std::string> present;
   for (const InterfaceFacts& interface : facts.interfaces) present.push_back(interface.name);
-  findings->push_back({Severity::kError,
-                       "interface_missing",
-                       absl::StrCat(variable, "=", Shown(*value, 200),
-                                    " names no interface of this machine, which has ",
-                                    present.empty() ? "none" : absl::StrJoin(present, ", ")),
-                       "workers end with 'no socket interface found' or 'unable to find address'",
-                       {absl::StrCat("unset ", variable)}});
+  const bool all = missing.size() == std::vector<std::string>(absl::StrSplit(*value, ',')).size();
+  const std::string names = all ? "no interface of this machine"
+                                : absl::StrCat(Shown(absl::StrJoin(missing, ", "), 200),
+                                               ", no interface of this machine");
+  findings->push_back(
+      {Severity::kError,
+       "interface_missing",
+       absl::StrCat(variable, "=", Shown(*value, 200), " names ", names, ", which has ",
+                    present.empty() ? "none" : absl::StrJoin(present, ", ")),
+       "workers end with 'no socket interface found' or 'unable to find address'",
+       {absl::StrCat("unset ", variable)}});
 }
 
 void CheckNcclVariables(const MachineFacts& facts, Findings* findings) {

@@ -4,6 +4,8 @@
 #include <gtest/gtest.h>
 
 #include <algorithm>
+#include <tuple>
+#include <vector>
 
 #include "absl/strings/str_join.h"
 #include "tests/unit/tools/doctor/core/machine_testing.h"
@@ -191,6 +193,31 @@ TEST(Variables, OfNcclAndGloo) {
   EXPECT_THAT(Ids(facts), IsEmpty());
   facts.environment["NCCL_SOCKET_IFNAME"] = "eth";  // the beginning of a name
   EXPECT_THAT(Ids(facts), IsEmpty());
+}
+
+// Gloo takes whole names, all of which must be there; NCCL does so only behind '='.
+TEST(InterfaceVariables, GlooIsStricterThanNccl) {
+  for (const auto& [variable, value, wrong] :
+       std::vector<std::tuple<const char*, const char*, const char*>>{
+           {"GLOO_SOCKET_IFNAME", "eth0,lo", ""},
+           {"GLOO_SOCKET_IFNAME", "eth", "names no interface"},
+           {"GLOO_SOCKET_IFNAME", "eth0,ens5", "names ens5, no interface"},
+           {"GLOO_SOCKET_IFNAME", "^lo", "names no interface"},
+           {"GLOO_SOCKET_IFNAME", "=eth0", "names no interface"},
+           {"NCCL_SOCKET_IFNAME", "eth,ens", ""},
+           {"NCCL_SOCKET_IFNAME", "^docker0", ""},
+           {"NCCL_SOCKET_IFNAME", "eth0:5000", ""},
+           {"NCCL_SOCKET_IFNAME", "=ib0,eth0", ""},
+           {"NCCL_SOCKET_IFNAME", "=eth", "names no interface"},
+           {"NCCL_SOCKET_IFNAME", "ib,ens", "names no interface"}}) {
+    MachineFacts facts = HealthyMachine();
+    facts.environment[variable] = value;
+    if (*wrong == '\0') {
+      EXPECT_THAT(Ids(facts), IsEmpty()) << variable << value;
+    } else {
+      EXPECT_THAT(The("interface_missing", facts).what, HasSubstr(wrong)) << variable << value;
+    }
+  }
 }
 
 TEST(Threads, TooManyOrUnset) {
