@@ -15,10 +15,18 @@
 namespace ddprun::rendezvous {
 namespace {
 
-// Texts of gloo, NCCL, c10d and the sockets below them when a peer is gone or a collective failed;
-// in lower case.
+// ddprun's C++ runtime begins an error about a peer so, of any backend; in lower case as all below.
+constexpr const char* kPeerErrorPrefix[] = {"peererror: "};
+
+// Faults of the worker's own machine or settings, which gloo, NCCL and c10d report with the words
+// that follow: "DistNetworkError: … name: EADDRINUSE".
+constexpr const char* kOwnFaults[] = {
+    "duplicate gpu", "eaddrinuse", "ncclunhandledcudaerror",
+    "unable to find address for",  // gloo: no such interface
+};
+
+// Texts of gloo, NCCL, c10d and the sockets below them when a peer is gone or a collective failed.
 constexpr const char* kPeerErrors[] = {
-    "peererror: ",  // ddprun's C++ runtime, of any backend
     "connection closed by peer",
     "connection reset by peer",
     "connection refused",
@@ -75,7 +83,10 @@ Evidence Weigh(const WorkerFailure& failure) {
   // A library aborts its process when a peer is gone: the signal alone is then no evidence.
   const bool aborted = failure.signal == SIGABRT || failure.signal == SIGPIPE;
   if (failure.signal != 0 && !aborted) return Evidence::kOwnDeath;
-  if (MentionsAny(text, kPeerErrors)) return Evidence::kPeerError;
+  if (MentionsAny(text, kPeerErrorPrefix) ||
+      (MentionsAny(text, kPeerErrors) && !MentionsAny(text, kOwnFaults))) {
+    return Evidence::kPeerError;
+  }
   // SIGPIPE: the reader of its pipe or socket was gone before.
   if (failure.signal == SIGPIPE) return Evidence::kUnexplained;
   if (failure.signal != 0 || MentionsAny(text, kOutOfMemory)) return Evidence::kOwnDeath;

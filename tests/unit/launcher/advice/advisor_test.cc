@@ -16,6 +16,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
 #include "absl/strings/strip.h"
+#include "rendezvous/core/failures/first_cause.h"
 #include "tests/support/trees.h"
 
 namespace ddprun::launcher {
@@ -69,6 +70,23 @@ Advisor Without(const std::string& name) {
   absl::StatusOr<Advisor> advisor = Advisor::Read(text);
   EXPECT_TRUE(advisor.ok()) << advisor.status();
   return *std::move(advisor);
+}
+
+// A fault of a worker's own settings counts for --crash_loop and is charged to its node, which an
+// error about a peer never is. nccl_connect and nccl_system may be either; they count as a peer's.
+TEST(AdvisorTest, OnlyErrorsAboutPeersWeighAsSuch) {
+  const std::set<std::string> peers = {
+      "gloo_timeout",  "infiniband",       "nccl_connect", "nccl_other", "nccl_remote",
+      "nccl_system",   "nccl_timeout",     "peer_gone",    "rank_left",  "rank_missing_at_barrier",
+      "store_timeout", "store_unreachable"};
+  for (const Message& message : Messages()) {
+    if (message.failure.stderr_tail.empty()) continue;  // only a fact
+    EXPECT_EQ(rendezvous::Weigh(message.failure) == rendezvous::Evidence::kPeerError,
+              peers.contains(message.rule))
+        << message.rule << message.failure.stderr_tail;
+  }
+  const WorkerFailure of_peer = Failure("PeerError: rank 4 failed: bind: EADDRINUSE");
+  EXPECT_EQ(rendezvous::Weigh(of_peer), rendezvous::Evidence::kPeerError);
 }
 
 TEST(AdvisorTest, EveryRuleKnowsItsMessages) {
