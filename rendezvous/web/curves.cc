@@ -124,9 +124,15 @@ std::string NumberText(double value) {
 // peer.
 class Family {
  public:
-  Family(std::string name, const std::string& help, const char* type = "gauge")
+  // Adds itself to `all`, the families of one text in their order.
+  Family(std::vector<const Family*>* all, std::string name, const std::string& help,
+         const char* type = "gauge")
       : name_(std::move(name)),
-        head_(absl::StrCat("# HELP ", name_, " ", help, "\n# TYPE ", name_, " ", type, "\n")) {}
+        head_(absl::StrCat("# HELP ", name_, " ", help, "\n# TYPE ", name_, " ", type, "\n")) {
+    all->push_back(this);
+  }
+  Family(const Family&) = delete;
+  Family& operator=(const Family&) = delete;
 
   void Add(const Labels& labels, double value) {
     std::string line = name_;
@@ -148,48 +154,44 @@ class Family {
 };
 
 struct Families {
-  Family build{"ddprun_build_info", "The release that the service is of: always 1."};
-  Family start{"process_start_time_seconds", "When the service was started, since 1970."};
-  Family service{"ddprun_service_info", "The rendezvous service: always 1."};
-  Family ended{"ddprun_jobs_ended_total", "Jobs that ended since the service was started.",
+  std::vector<const Family*> all;
+  Family build{&all, "ddprun_build_info", "The release that the service is of: always 1."};
+  Family start{&all, "process_start_time_seconds", "When the service was started, since 1970."};
+  Family service{&all, "ddprun_service_info", "The rendezvous service: always 1."};
+  Family ended{&all, "ddprun_jobs_ended_total", "Jobs that ended since the service was started.",
                "counter"};
-  Family job{"ddprun_job_info", "A job and its phase: always 1."};
-  Family age{"ddprun_job_age_seconds", "Since the first node joined."};
-  Family generation{"ddprun_job_generation", "Number of the current generation."};
-  Family restarts{"ddprun_job_restarts_total", "Restarts after failures.", "counter"};
-  Family restarts_left{"ddprun_job_restarts_left", "Restarts after failures that remain."};
-  Family world{"ddprun_job_world_size", "Ranks of the current generation."};
-  Family loss{"ddprun_job_loss", "Loss as the workers report it: the mean of those that do."};
-  Family samples{"ddprun_job_samples_per_second",
+  Family job{&all, "ddprun_job_info", "A job and its phase: always 1."};
+  Family age{&all, "ddprun_job_age_seconds", "Since the first node joined."};
+  Family generation{&all, "ddprun_job_generation", "Number of the current generation."};
+  Family restarts{&all, "ddprun_job_restarts_total", "Restarts after failures.", "counter"};
+  Family restarts_left{&all, "ddprun_job_restarts_left", "Restarts after failures that remain."};
+  Family world{&all, "ddprun_job_world_size", "Ranks of the current generation."};
+  Family loss{&all, "ddprun_job_loss", "Loss as the workers report it: the mean of those that do."};
+  Family samples{&all, "ddprun_job_samples_per_second",
                  "Samples a second, of all workers that report them."};
-  Family seconds{"ddprun_job_seconds_total",
+  Family seconds{&all, "ddprun_job_seconds_total",
                  "What the time since the first node joined went into, as far as that is certain.",
                  "counter"};
-  Family node{"ddprun_node_info", "A node and its state: always 1."};
-  Family silent{"ddprun_node_silent_seconds", "Since the node last proved to be alive."};
-  Family step_time{"ddprun_node_step_seconds",
+  Family node{&all, "ddprun_node_info", "A node and its state: always 1."};
+  Family silent{&all, "ddprun_node_silent_seconds", "Since the node last proved to be alive."};
+  Family step_time{&all, "ddprun_node_step_seconds",
                    "Median training step of the slowest worker of the node."};
-  Family gpu_busy{"ddprun_gpu_utilization_ratio",
-                  "Part of the last sample period in which a kernel ran on the GPU, 0 to 1."};
-  Family gpu_used{"ddprun_gpu_memory_used_bytes", "Memory of the GPU that is in use."};
-  Family gpu_total{"ddprun_gpu_memory_total_bytes", "Memory of the GPU."};
-  Family gpu_lost{"ddprun_gpu_lost", "1: the GPU is lost to its driver and has no figures."};
   Family node_lag{
-      "ddprun_node_lag",
+      &all, "ddprun_node_lag",
       "1: the node holds up the job, is slow or silent, by the rule of ddprun top; else absent."};
-  Family behind{"ddprun_worker_behind_steps", "Steps behind the furthest rank."};
-  Family step{"ddprun_worker_step", "Step that the worker last marked."};
-  Family phase{"ddprun_worker_phase_info", "What the worker last marked to be doing: always 1."};
+  Family gpu_busy{&all, "ddprun_gpu_utilization_ratio",
+                  "Part of the last sample period in which a kernel ran on the GPU, 0 to 1."};
+  Family gpu_used{&all, "ddprun_gpu_memory_used_bytes", "Memory of the GPU that is in use."};
+  Family gpu_total{&all, "ddprun_gpu_memory_total_bytes", "Memory of the GPU."};
+  Family gpu_lost{&all, "ddprun_gpu_lost", "1: the GPU is lost to its driver and has no figures."};
+  Family step{&all, "ddprun_worker_step", "Step that the worker last marked."};
+  Family behind{&all, "ddprun_worker_behind_steps", "Steps behind the furthest rank."};
+  Family phase{&all, "ddprun_worker_phase_info",
+               "What the worker last marked to be doing: always 1."};
 
   std::string Text() const {
     std::string text;
-    for (const Family* family :
-         {&build,      &start,     &service,       &ended,     &job,      &age,
-          &generation, &restarts,  &restarts_left, &world,     &loss,     &samples,
-          &seconds,    &node,      &silent,        &step_time, &node_lag, &gpu_busy,
-          &gpu_used,   &gpu_total, &gpu_lost,      &step,      &behind,   &phase}) {
-      text += family->Text();
-    }
+    for (const Family* family : all) text += family->Text();
     return text;
   }
 };

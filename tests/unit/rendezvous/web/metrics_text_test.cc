@@ -4,7 +4,14 @@
 #include <gtest/gtest.h>
 
 #include <cmath>
+#include <fstream>
+#include <set>
 #include <string>
+#include <vector>
+
+#include "absl/strings/match.h"
+#include "absl/strings/str_split.h"
+#include "tests/support/trees.h"
 
 namespace ddprun::rendezvous {
 namespace {
@@ -126,6 +133,34 @@ TEST(MetricsText, TellsOfTheTrainingWhereWorkersDo) {
               HasSubstr("\nddprun_job_samples_per_second" + job + "4000\n"));
   training->set_loss(std::nan(""));
   EXPECT_THAT(MetricsText(reply, kStarted), HasSubstr("\nddprun_job_loss" + job + "NaN\n"));
+}
+
+// The names of a reply with all that is ever reported, and those of the page.
+TEST(MetricsText, HasTheMetricsOfTheirPage) {
+  v1::GetStatusReply reply = Sample();
+  v1::NodeStatus* node = reply.mutable_jobs(0)->mutable_nodes(0);
+  node->set_lag("slow");
+  node->mutable_training()->set_loss(0.25);
+  node->mutable_training()->set_loss_workers(1);
+  node->mutable_training()->set_samples_per_second(4000);
+  std::set<std::string> ours;
+  for (const std::string& line :
+       std::vector<std::string>(absl::StrSplit(MetricsText(reply, kStarted), '\n'))) {
+    const std::vector<std::string> words = absl::StrSplit(line, ' ');
+    if (words.size() > 2 && words[1] == "TYPE") ours.insert(words[2]);
+  }
+  std::set<std::string> documented;
+  std::ifstream page(InSourceTree("docs/MONITORING.md"));
+  for (std::string line; std::getline(page, line);) {
+    const std::vector<std::string> parts = absl::StrSplit(line, '`');  // those between ` are odd
+    for (size_t i = 1; absl::StartsWith(line, "- ") && i < parts.size(); i += 2) {
+      if (absl::StartsWith(parts[i], "ddprun_") || absl::EndsWith(parts[i], "_seconds")) {
+        documented.insert(parts[i]);
+      }
+    }
+  }
+  EXPECT_EQ(ours, documented);
+  EXPECT_GT(ours.size(), 20U);
 }
 
 TEST(MetricsText, TellsWhoLags) {
