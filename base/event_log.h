@@ -15,8 +15,8 @@ namespace ddprun {
 // and tools may share (one O_APPEND write(2) a line, so lines never mix).
 //
 // Each line has `t` (CLOCK_MONOTONIC seconds, comparable on one machine), `wall` (epoch seconds),
-// `pid`, `who` ("agent:<node>" or "service"), `event` (snake_case) and the event's fields.
-// docs/EVENTS.md lists the events. Threads: any.
+// `pid`, `who` ("agent:<node>", "service" or "chaos:<host>"), `event` (snake_case) and the event's
+// fields. docs/EVENTS.md lists the events. Threads: any.
 class EventLog {
  public:
   // Drops everything.

@@ -13,6 +13,7 @@
 #include "base/text.h"
 #include "launcher/options/argument.h"
 #include "launcher/options/endpoint_options.h"
+#include "launcher/options/query_options.h"
 #include "launcher/options/values.h"
 #include "launcher/plan/guard_options.h"
 #include "launcher/plan/plan_parts.h"
@@ -23,7 +24,6 @@
 namespace ddprun::launcher {
 namespace {
 
-constexpr uint16_t kDynamicPort = 29400;                           // torchrun's for c10d
 constexpr uint16_t kMasterPort = 29500;                            // torchrun's for static
 constexpr absl::Duration kStaticJoinTimeout = absl::Seconds(900);  // torchrun's
 constexpr char kLoopback[] = "127.0.0.1";
@@ -320,14 +320,14 @@ absl::Status Planner::PlanDynamicEndpoint() {
   endpoint.kind = EndpointPlan::Kind::kTcp;
   endpoint.hosting = EndpointPlan::Hosting::kAuto;
   endpoint.host = "localhost";
-  endpoint.port = kDynamicPort;
+  endpoint.port = kDefaultServicePort;
   if (arguments_.rdzv_endpoint.filled()) {
     DDPRUN_ASSIGN_OR_RETURN(const Endpoint given, ParseEndpoint(arguments_.rdzv_endpoint));
     endpoint.host = given.host;
-    endpoint.port = given.port.value_or(kDynamicPort);
+    endpoint.port = given.port.value_or(kDefaultServicePort);
   } else {
-    Warn(absl::StrCat("no --rdzv_endpoint was given; the rendezvous is at localhost:", kDynamicPort,
-                      "; master_addr and master_port do not say where it is"));
+    Warn(absl::StrCat("no --rdzv_endpoint was given; the rendezvous is at localhost:",
+                      kDefaultServicePort, "; master_addr and master_port do not say where it is"));
   }
   if (!master_addr_.empty()) {
     Warn(absl::StrCat(arguments_.master_addr.source,

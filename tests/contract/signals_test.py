@@ -12,7 +12,6 @@ import contract  # noqa: E402
 import jobs  # noqa: E402
 from contract import Differs, check  # noqa: E402
 
-FOUR = (signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT)
 # Reports the first signal, and ends.
 LISTEN = """listened = {signal.SIGTERM, signal.SIGINT, signal.SIGHUP, signal.SIGQUIT, signal.SIGUSR1}
 signal.pthread_sigmask(signal.SIG_BLOCK, listened)

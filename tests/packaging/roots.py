@@ -18,8 +18,6 @@ PACKAGES = ["python3", "python3-venv", "openssl", "iproute2", "procps"]
 MIRROR = "http://deb.debian.org/debian"
 # A name that only they know, as their name service finds it.
 OWN_NAME = "only-in-this-root"
-# The oldest has glibc 2.31 and Python 3.9, the newest 2.41 and 3.13.
-DEBIANS = ["bullseye", "bookworm", "trixie"]
 # Builds for arm64, with the compiler of this processor and libraries of that one.
 CROSS = "bookworm-cross"
 QEMU = "/proc/sys/fs/binfmt_misc/qemu-aarch64"

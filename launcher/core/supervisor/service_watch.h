@@ -72,8 +72,6 @@ class ServiceWatch {
 
   // nullopt while the service is heard. Params: now: not before the last step.
   std::optional<Absence> Look(Instant now) const;
-  // What is known of the service's absence; "" = nothing.
-  const std::string& last_error() const { return last_error_; }
   bool is_joining() const { return state_ == State::kJoining; }
   // The last try to join found that the host's name doesn't exist.
   bool is_name_unknown() const { return !name_unknown_since_.is_infinite(); }
@@ -113,7 +111,7 @@ class ServiceWatch {
   // The begin of the absence that the user was notified of; infinite = the user wasn't, or was
   // notified of the return, too.
   Instant told_since_ = Instant::Infinite();
-  std::string last_error_;  // "" after each Welcome
+  std::string last_error_;  // what is known of the absence; "" after each Welcome
 };
 
 }  // namespace ddprun::launcher

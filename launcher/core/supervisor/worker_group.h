@@ -107,7 +107,6 @@ class WorkerGroup {
   Phase phase() const { return phase_; }
   rendezvous::Generation generation() const { return generation_; }
   int stop_signal() const { return stop_signal_; }
-  bool stop_requested() const { return stop_requested_; }
   // Local ranks that signals and sweeps leave out; in kIdle those of the kept workers.
   std::vector<uint32_t> spared() const;
   bool AllCanRejoin() const { return spared().size() == workers_.size(); }

@@ -46,7 +46,7 @@ DoorBounds DoorBoundsFor(uint64_t descriptors);
 // Decides which connections of unauthenticated peers are kept. A peer is unauthenticated (a
 // stranger) until it joins, shows the token or brings a member's heartbeats. Strangers are bounded,
 // in all and by address. Connections of known peers are neither counted nor ended.
-// Owned by FrontDoor and WebGuests. Pure; each step is O(log n).
+// Owned by FrontDoor, WebGuests and TcpStoreServer. Pure; each step is O(log n).
 class Doorkeeper {
  public:
   // A stranger of a crowd that is this old may be evicted: a Join arrives within some round trips.

@@ -98,7 +98,6 @@ TEST_F(ServiceWatchTest, AWelcomeEndsTheLoss) {
   watch_.OnClosed(Time(2), "reset");
   watch_.OnHeard(Time(4));
   watch_.OnWelcome();
-  EXPECT_EQ(watch_.last_error(), "");
   EXPECT_EQ(watch_.Deadline(), Time(9)) << "a lease after the last contact";
   const auto decision = At(8.9);
   EXPECT_FALSE(decision.lost || decision.tell || decision.give_up);
@@ -146,7 +145,6 @@ TEST_F(ServiceWatchTest, WhatIsLostAfterItSpokeAgainHasAllItsTime) {
   ASSERT_TRUE(At(6).lost.has_value());
   watch_.OnHeard(Time(30));
   EXPECT_FALSE(watch_.Look(Time(30)).has_value());
-  EXPECT_EQ(watch_.last_error(), "");
   EXPECT_TRUE(watch_.OnClosed(Time(30.5), "reset")) << "another loss";
   EXPECT_EQ(watch_.Look(Time(31))->lasted, absl::Seconds(0.5));
   EXPECT_FALSE(At(31).give_up.has_value());
