@@ -19,7 +19,8 @@ REJOIN_WORKER = os.path.join(os.path.dirname(DDPRUN), "..", "tests", "rejoin_wor
 SCHEMA = os.path.join(ROOT, "docs", "event_log.schema.json")
 # How the sources name an event that they write, or one of two.
 WRITES = re.compile(
-    r'(?:(?:AddNote|RecordFact|hooks_\.record|hooks_\.write|\bwrite_|\bWrite)\(\s*(?:[a-z_]+(?:->|\.)?(?:Now\(\))?[a-z_()>.-]*,\s*)?'
+    r'(?:(?:AddNote|RecordFact|hooks_\.record|hooks_\.write|\bwrite_|\bWrite)\(\s*'
+    r'(?:[a-z_]+(?:->|\.)?(?:Now\(\))?[a-z_()>.-]*,\s*)?'
     r'|WarmNote\{|Note note\{\.event = )(?:[a-z_.()]+ \? "([a-z_]+)"\s*: )?"([a-z_]+)"')
 # Debian's python3-jsonschema is for Debian's python3, which need not be the one that runs this.
 PYTHONS = [sys.executable, "/usr/bin/python3"]

@@ -12,6 +12,8 @@ from tree import Finding, Tree  # noqa: E402
 _FOLDERS = "base|bench|cmake|deploy|docker|docs|examples|launcher|proto|python|rendezvous|scripts|tests|tools|worker"
 _PATH = re.compile(rf"(?<![\w/.])((?:{_FOLDERS})/[\w./-]*\w\.(?:cc|h|py|md|proto|txt|sh|cmake|in|yml))\b")
 _FILE = re.compile(r"(?<![\w/.<\"*:-])([a-z]\w+\.(?:cc|h|proto)|[A-Z][A-Z_]+\.md)\b")
+_ENDINGS = re.compile(r"([\w/]+\w)\.\{(\w+(?:,\w+)+)\}")  # name.{h,cc}
+_PART = re.compile(r"(?<![\w/.<\"*:-])((?:[a-z]\w*/)+\w+\.(?:cc|h|html|js|css|proto|py|yaml))\b")
 _DECISION = re.compile(r"\bdecisions? (\d+)(?:(?:,| and| or) (\d+))*", re.I)
 _RULE = re.compile(r"\bPROTOCOL(?:\.md)?,? ([RSW]\d{1,2})\b|\b([RSW]\d{1,2}) of PROTOCOL")
 _ELSEWHERE = re.compile(r"\btorchrun-contract\b|\bdesign\.md\b")
@@ -42,6 +44,7 @@ class _Finder:
     def __init__(self, tree):
         self.tree = tree
         self.files = {os.path.basename(path) for path in tree.paths()} | _OTHER_FILES
+        self.parts = {path[at:] for path in tree.paths() for at in range(len(path)) if at == 0 or path[at - 1] == "/"}
         self.decisions = {int(match.group(1)) for path in tree.paths(("docs",))
                           if (match := re.match(r"docs/decisions/(\d+)-", path))}
         protocol = tree.text("docs/PROTOCOL.md") if "docs/PROTOCOL.md" in tree else ""
@@ -57,6 +60,10 @@ class _Finder:
             self.words.update(re.findall(r"\w+", text))
 
     def dangling(self, path, prose):
+        prose = _ENDINGS.sub(lambda match: " ".join(f"{match[1]}.{ending}" for ending in match[2].split(",")), prose)
+        for target in _PART.findall(prose) if path.endswith(".md") else ():
+            if target not in self.parts:
+                yield f"no path ends in {target}"
         for target in _PATH.findall(prose):
             if target not in self.tree and os.path.basename(target) not in _OTHER_FILES:
                 yield f"{target} doesn't exist"

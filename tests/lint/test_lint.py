@@ -41,12 +41,14 @@ class Citations(unittest.TestCase):
                      "// torchrun-contract 1.1\n", "// `OtherWords` has it.\n", "// `other_word` is a field.\n",
                      "// `Other()` does.\n"):
             self.assertTrue(self.refused(text), text)
-        self.assertTrue(self.refused("`other_word` is a field.\n", "docs/A.md"))
+        for text in ("`other_word` is a field.\n", "`word.{h,cc}`\n", "`core/word.h`\n"):
+            self.assertTrue(self.refused(text, "docs/A.md"), text)
 
     def test_citations_that_are_there(self):
         for text in ("// base/word.h has it.\n", "// See word.h.\n", "// As decision 8 says.\n", "// PROTOCOL R1.\n",
                      "// `TwoWords` and `base::a_word` are there.\n"):
             self.assertFalse(self.refused(text), text)
+        self.assertFalse(self.refused("`base/word.{h,h}`, `word.{h,h}`\n", "docs/A.md"))
 
 
 class English(unittest.TestCase):

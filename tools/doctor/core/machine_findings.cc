@@ -250,7 +250,7 @@ void CheckCgroup(const MachineFacts& facts, Findings* findings) {
   }
 }
 
-// Those of a variable's names that no interface has. NCCL, "eth0,ib": beginnings of names, "=eth0"
+// The names in a variable that no interface has. NCCL, "eth0,ib": beginnings of names, "=eth0"
 // whole ones, "^eth0" all others, with ports behind ':'; one match is enough. Gloo, "eth0,eth1":
 // whole names, and all must be there.
 std::vector<std::string> MissingInterfaces(const MachineFacts& facts, absl::string_view list,

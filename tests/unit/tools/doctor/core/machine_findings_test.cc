@@ -195,7 +195,7 @@ TEST(Variables, OfNcclAndGloo) {
   EXPECT_THAT(Ids(facts), IsEmpty());
 }
 
-// Gloo takes whole names, all of which must be there; NCCL does so only behind '='.
+// Gloo takes whole names, and all must be there; NCCL takes whole ones only behind '='.
 TEST(InterfaceVariables, GlooIsStricterThanNccl) {
   for (const auto& [variable, value, wrong] :
        std::vector<std::tuple<const char*, const char*, const char*>>{
