@@ -18,6 +18,7 @@ import english  # noqa: E402
 import includes  # noqa: E402
 import layering  # noqa: E402
 import lengths  # noqa: E402
+import named  # noqa: E402
 import structure  # noqa: E402
 from tree import Tree  # noqa: E402
 
@@ -30,6 +31,7 @@ CHECKS = {
     "docs": docs.check,
     "reach": docs.check_reach,
     "advice": advice.check,
+    "named": named.check,
     "citations": citations.check,
     "english": english.check,
     "shell": docs.check_scripts,

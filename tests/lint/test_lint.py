@@ -19,6 +19,7 @@ import english  # noqa: E402
 import includes  # noqa: E402
 import layering  # noqa: E402
 import lengths  # noqa: E402
+import named  # noqa: E402
 import structure  # noqa: E402
 from tree import Tree, blank_cpp  # noqa: E402
 
@@ -342,6 +343,19 @@ class Advice(unittest.TestCase):
         self.assertIn("no rule b", self.findings(messages="== a | x\n== b | x\n")[0])
         self.assertIn("where the message was seen", self.findings(messages="== a | \n")[0])
         self.assertIn("not in docs/LOGS.md", self.findings(document="a")[0])
+
+
+class Named(unittest.TestCase):
+    def findings(self, code, page):
+        (source, *_), _, document, heading, _ = named.TABLES[0]
+        tree = Tree({source: code, document: f"# A\n\n{heading}\n{page}\n## B\n- `c`\n"})
+        return [finding.text for finding in named.check(tree)]
+
+    def test_the_code_and_the_page_name_the_same(self):
+        self.assertEqual([], self.findings('return "a"; return "unknown";', "- `a`: x"))
+        self.assertEqual(["b isn't in docs/RECOVERY.md"], self.findings('return "a"; return "b";', "- `a`: x"))
+        self.assertEqual(["b isn't in rendezvous/core/verdict.cc"], self.findings('return "a";', "- `a`: x\n- `b`: y"))
+        self.assertIn("the check is broken", self.findings("", "")[0])
 
 
 class Docs(unittest.TestCase):
