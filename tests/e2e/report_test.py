@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """What a failed job reports to its user: the first cause over all nodes, exit statuses, restarts."""
 
+import json
 import os
 import re
 import sys
@@ -8,7 +9,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import SLOW, BedTestCase, free_port  # noqa: E402
+from bed import ROOT, SLOW, BedTestCase, free_port  # noqa: E402
 
 
 class Report(BedTestCase):
@@ -26,6 +27,19 @@ class Report(BedTestCase):
             self.assertIn(part, text)
         # Rank 0 was stopped by us: no cause.
         self.assertNotIn("rank      : 0 (local_rank: 0)", text.split("Root Cause")[-1])
+
+    def test_the_file_has_each_field_of_a_failure_on_the_wire(self):
+        path = self.bed.path("report.json")
+        self.failed(["--report_file", path], ("exit=3",))
+        with open(path, encoding="utf-8") as source:
+            shown = set(json.load(source)["root_causes"][0])
+        with open(os.path.join(ROOT, "proto", "ddprun", "rendezvous", "v1", "failure.proto"), encoding="utf-8") as source:
+            wire = set(re.findall(r"(?m)^  (?:repeated )?\w+ (\w+) = \d+;", source.read()))
+        names = {"node_id": "node", "hostname": "host", "wall_time_ms": "time_ms"}
+        self.assertEqual({names.get(name, name) for name in wire} | {"signal_name", "cause", "advice"}, shown)
+        with open(os.path.join(ROOT, "docs", "LOGS.md"), encoding="utf-8") as source:
+            section = source.read().partition("\nA failure:\n")[2].partition("\n#")[0]
+        self.assertEqual(set(), shown - set(re.findall(r"`(\w+)`", section)))
 
     def test_signals_by_name(self):
         for name in ("SIGSEGV", "SIGKILL", "SIGABRT"):

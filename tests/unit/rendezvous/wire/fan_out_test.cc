@@ -143,6 +143,39 @@ TEST(FanOut, WhatAllAreToldAlikeIsMadeOnce) {
   for (const SharedMessage& message : sent.stops) EXPECT_EQ(message, sent.stops.front());
 }
 
+// Each text of a failure on the wire counts; a field that is added later, too.
+TEST(FanOut, TheCoreCountsEveryTextOfAFailure) {
+  WorkerFailure sample = SampleFailure();
+  sample.facts = {"disk: full"};
+  const auto reread = [](const v1::ServiceMessage& proto) {
+    const auto message = FromProto(proto);
+    EXPECT_TRUE(message.ok()) << message.status();
+    return message.ok() ? std::get<Verdict>(*message) : Verdict();
+  };
+  const v1::ServiceMessage proto = ToProto(
+      ServiceMessage(Verdict{.failures = {sample}, .rule = RuleName(Rule::kRestartsSpent)}));
+  const size_t counted = BytesOnWire(reread(proto));
+  size_t texts = 0;
+  const auto* descriptor = v1::WorkerFailure::descriptor();
+  for (int i = 0; i < descriptor->field_count(); ++i) {
+    const auto* field = descriptor->field(i);
+    if (field->cpp_type() != google::protobuf::FieldDescriptor::CPPTYPE_STRING) continue;
+    ++texts;
+    v1::ServiceMessage longer = proto;
+    v1::WorkerFailure* failure = longer.mutable_verdict()->mutable_failures(0);
+    const std::string text(kNameBytesMax, 'x');
+    if (field->is_repeated()) {
+      failure->GetReflection()->SetRepeatedString(failure, field, 0, text);
+    } else {
+      failure->GetReflection()->SetString(failure, field, text);
+    }
+    // Lengths above 127 take a byte more, and are in the frame.
+    const size_t grown = longer.ByteSizeLong() - proto.ByteSizeLong();
+    EXPECT_GE(BytesOnWire(reread(longer)) + 8, counted + grown) << field->name();
+  }
+  EXPECT_EQ(texts, 8U);
+}
+
 // Every number as long as it can be.
 TEST(FanOut, TheCoreCountsNoFewerBytesThanTheWireHas) {
   WorkerFailure failure = SampleFailure();
