@@ -25,7 +25,6 @@ namespace ddprun::rendezvous {
 
 struct Join {
   uint32_t protocol_major = 0;
-  uint32_t protocol_minor = 0;
   std::string token;
   JobSpec job;
   NodeInfo node;

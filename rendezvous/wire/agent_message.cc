@@ -39,7 +39,6 @@ static_assert(std::size(kActivities.values) == v1::Activity_ARRAYSIZE);
 template <typename Wire>
 void Fields(Wire wire, CoreOf<Wire, Join>& core, ProtoOf<Wire, v1::Join>& proto) {
   wire.Any(DDPRUN_FIELD(protocol_major));
-  wire.Any(DDPRUN_FIELD(protocol_minor));
   wire.Text(DDPRUN_FIELD(token), kTextBytesMax,
             [](absl::string_view token, size_t) { return ValidUtf8(token); });
   if constexpr (Wire::kReads) {

@@ -12,10 +12,6 @@
 
 namespace ddprun::rendezvous {
 
-// Minor version of the wire protocol: the number of additions since the major version
-// (base/version.h).
-inline constexpr uint32_t kProtocolMinor = 0;
-
 // Convert between protobuf and the core's plain messages. Everything from the wire is validated
 // here, once: bounds of core/bounds.h, names, ranges, defaults for absent numbers (UTF-8 by
 // protobuf's parser). Errors: INVALID_ARGUMENT or RESOURCE_EXHAUSTED; the text names the field, the

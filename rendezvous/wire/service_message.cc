@@ -36,7 +36,6 @@ void Fields(Wire wire, CoreOf<Wire, Welcome>& core, ProtoOf<Wire, v1::Welcome>& 
   wire.Microseconds(DDPRUN_FIELD_AS(job_age, job_age_us));
   if constexpr (!Wire::kReads) {
     proto.set_protocol_major(kProtocolMajor);
-    proto.set_protocol_minor(kProtocolMinor);
     if (core.release.empty()) proto.set_release(kVersion);
   }
 }

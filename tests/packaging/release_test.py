@@ -128,7 +128,7 @@ class DryRun(Copy):
         self.git("tag", f"v{before}")
         self.assertIn(f"ok       the wire keeps the numbers of v{before}", self.release("--dry-run", *words))
         wire = "proto/ddprun/rendezvous/v1/rendezvous.proto"
-        self.change(wire, "  uint32 protocol_minor = 2;", "  uint64 protocol_minor = 2;")
+        self.change(wire, "  uint32 protocol_major = 1;", "  uint64 protocol_major = 1;")
         self.change(wire, "  Heartbeat heartbeat = 20;", "  Heartbeat heartbeat = 23;")
         self.change(wire, "OUTCOME_STOPPED = 3", "OUTCOME_OTHER = 3")
         self.change(wire, "  string whole_on = 10;", "  reserved 10;")
@@ -136,7 +136,7 @@ class DryRun(Copy):
         self.git("commit", "-qam", "another wire")
         os.utime(self.path("tests.log"))
         self.assertEqual([f"the wire of v{before}: AgentMessage.heartbeat = 20 is gone: reserve its number; "
-                          "Join.protocol_minor = 2 was uint32 and is uint64 protocol_minor: give the new field a new number; "
+                          "Join.protocol_major = 1 was uint32 and is uint64 protocol_major: give the new field a new number; "
                           "Outcome.OUTCOME_STOPPED = 3 is OUTCOME_OTHER now: give the new value a new number"],
                          self.missing(*words))
 

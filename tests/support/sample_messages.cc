@@ -35,7 +35,6 @@ WorkerFailure SampleFailure() {
 AgentMessage SampleJoin(const std::string& run_id, const std::string& node_id, uint32_t nodes) {
   Join join;
   join.protocol_major = kProtocolMajor;
-  join.protocol_minor = kProtocolMinor;
   join.node.release = kVersion;
   join.job.run_id = run_id;
   join.job.nodes_min = nodes;
@@ -69,7 +68,6 @@ NodeTime SampleTime() {
 AgentMessage FullJoin() {
   AgentMessage full = SampleJoin("job7", "node-b", 4);
   auto& join = std::get<Join>(full.body);
-  join.protocol_minor = 3;
   join.token = "geheim";
   join.job.nodes_min = 2;
   join.job.max_restarts = 3;
