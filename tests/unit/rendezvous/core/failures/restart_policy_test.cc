@@ -355,7 +355,7 @@ TEST(RestartPolicy, JitterKeepsWithinItsBounds) {
 
 TEST(RuleName, EachHasOneOfItsOwn) {
   std::set<std::string> names;
-  for (int i = 0; i <= static_cast<int>(Rule::kPreempted); ++i) {
+  for (int i = 0; i <= static_cast<int>(kLastRule); ++i) {
     const Rule rule = static_cast<Rule>(i);
     EXPECT_TRUE(names.insert(RuleName(rule)).second) << i;
     EXPECT_EQ(RuleOf(RuleName(rule)), rule);
