@@ -122,7 +122,7 @@ class Kills(ShardsCase):
 
     def test_twin_without_cleaning(self):
         """What a broken pass has left ends the survivors."""
-        agent, journal, events = self.start("idle", ends=[(1, 1, 8, "backward")], options=["--max_restarts", 1])
+        agent, journal, events = self.start("idle", ends=[(1, 1, 8, "backward")])
         self.end(agent, journal, status=1)
         self.assertEqual(2, len(events.find("worker_kept")))
 
