@@ -143,8 +143,9 @@ class Attempts(LogsTestCase):
         options = ["--nnodes", "1:2", "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{free_port()}",
                    "-r", 1, "--log_dir", self.logs]
         first = self.bed.agent("first", [*options, "--rdzv_conf", "is_host=1,last_call_timeout=0.1"],
-                               worker=("print=hello", "wait"))
+                               worker=("print=hello", "reach", "wait"))
         before = self.bed.workers(1, 1, alive=[first])
+        self.bed.wait(lambda: self.bed.journal.find("reach"), "the worker has printed", alive=[first])
         second = self.bed.agent("second", [*options, "--rdzv_conf", "is_host=0"], worker=("print=hello", "wait"))
         after = self.bed.workers(2, 2, alive=[first, second])
         self.bed.finish(after)
