@@ -276,7 +276,7 @@ void DefineRestarts(LaunchArguments* target, OptionSet* options) {
                      .placeholder = "N",
                      .help = "How often failed workers may restart the job, counted once "
                              "for the whole job. A kill that other workers survive in their "
-                             "processes isn't counted, and is no end of the job unless 0 is "
+                             "processes isn't counted, and doesn't end the job unless 0 is "
                              "given."});
   options->AddValue(&target->restart_window,
                     {.names = "--restart-window",

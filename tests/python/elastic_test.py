@@ -15,6 +15,7 @@ HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
 from bed import ROOT, SLOW, TORCH_PYTHON, WHOLE, WHOLE_ONLY, BedTestCase, free_port, main_with_torch, remembered  # noqa: E402
+from ddprun import progress  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
 TRAINING = os.path.join(ROOT, "tests", "support", "elastic_python.py")
@@ -115,8 +116,9 @@ class Kills(KillsCase):
     """Each form of a loop, with a kill now and then."""
 
     def test_plain(self):
-        """Such kills take no restart from those that are allowed."""
+        """Such kills take no restart from those that are allowed. What follows the last step isn't timed as a phase."""
         journal = self.check(options=["--max_restarts", 1])
+        self.assertEqual({progress.STEP}, {line["phase"] for line in journal.find("end")})
         twice = [place for place, lines in self.steps_of(journal).items() if len(lines) > 1]
         self.assertEqual([], twice, "steps that a rank has done twice")
 

@@ -33,7 +33,7 @@ import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
-from ddprun import elastic  # noqa: E402
+from ddprun import elastic, progress  # noqa: E402
 from ddprun.elastic import handover  # noqa: E402
 
 try:
@@ -247,8 +247,10 @@ class Training:
             if "evaluate" in self.forms:
                 with self.session.step() if "guarded" in self.forms else contextlib.nullcontext():
                     self.evaluate()
+        page = progress._page()
         self.write("end", digest=self.digest(), step=self.session.step_number,
-                   recoveries=[one.seconds for one in self.session.recoveries])
+                   recoveries=[one.seconds for one in self.session.recoveries],
+                   phase=page[progress._MARK] >> progress._STEP_BITS if page is not None else None)
         dist.barrier()
 
     def evaluate(self):
