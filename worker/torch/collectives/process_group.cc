@@ -60,10 +60,9 @@ namespace {
 using c10d::ProcessGroup;
 using c10d::ProcessGroupGloo;
 
-// When all peers are present, a connection takes milliseconds. A peer that dies after it has
-// published its address, and before it connects, costs kConnectTries of these.
+// When all peers listen, a connection takes milliseconds. A peer that dies after it has published
+// its address, and before it connects, costs five of these (c10d's tries).
 constexpr std::chrono::seconds kConnectTimeout(5);
-constexpr int kConnectTries = 5;  // c10d's
 
 using Devices = std::vector<std::shared_ptr<::gloo::transport::Device>>;
 
@@ -121,10 +120,7 @@ struct GlooConnections {
 GlooConnections ConnectGloo(const c10::intrusive_ptr<c10d::Store>& store, uint32_t rank,
                             size_t ranks, const ProcessGroupPlan& plan,
                             const std::string& word = "") {
-  c10::intrusive_ptr<c10d::Store> rendezvous = store;
-  if (AsGathering(*store) != nullptr) {
-    rendezvous = c10::make_intrusive<RendezvousStore>(store, ranks);
-  }
+  const auto rendezvous = c10::make_intrusive<RendezvousStore>(store, ranks, plan.start_timeout);
   auto options = ProcessGroupGloo::Options::create(kConnectTimeout);
   options->devices = GlooDevices(plan.bind_address);
   auto backend = Connect(plan, GroupAbort::Sockets::kGloo, [=] {
@@ -134,8 +130,8 @@ GlooConnections ConnectGloo(const c10::intrusive_ptr<c10d::Store>& store, uint32
   backend->setTimeout(absl::ToChronoMilliseconds(plan.collective_timeout));
   // A rank that has all its connections and ends at once would break ranks that still wait for
   // theirs. (torch's init_process_group waits as well: _store_based_barrier.)
-  std::vector<std::string> words = GatherWords(*store, "connected", rank, ranks, word,
-                                               kConnectTries * absl::FromChrono(kConnectTimeout));
+  std::vector<std::string> words =
+      GatherWords(*store, "connected", rank, ranks, word, plan.start_timeout);
   return {std::move(backend), std::move(words)};
 }
 

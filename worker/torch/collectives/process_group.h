@@ -67,8 +67,8 @@ struct ProcessGroupPlan {
 // or the generation ended. INTERNAL — LibTorch refused; the text says why. FAILED_PRECONDITION —
 // NCCL or shared memory was asked for and this build or machine, or the ranks' hosts, have none.
 // INVALID_ARGUMENT — the ranks were asked for different backends.
-// Bound: start_timeout + 10 connect timeouts of 5 s (c10d's retries, when a peer dies at that
-// moment, and as long for the others to have connected).
+// Bound: three times start_timeout (for the peers, for their addresses, until they have connected),
+// and five connect timeouts of 5 s (c10d's tries, when a peer dies at that moment).
 absl::StatusOr<c10::intrusive_ptr<c10d::ProcessGroup>> CreateProcessGroup(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan,
     std::string* reason = nullptr);
@@ -76,7 +76,7 @@ absl::StatusOr<c10::intrusive_ptr<c10d::ProcessGroup>> CreateProcessGroup(
 // Creates a Gloo group for messages from one rank to another (send and recv of tensors in CPU
 // memory), which our own backends don't support. The group works beside them, in a thread of its
 // own. A collective, after CreateProcessGroup of the same plan, over a store of its own.
-// Errors: UNAVAILABLE, INTERNAL as above. Bound: as above, without start_timeout.
+// Errors: UNAVAILABLE, INTERNAL as above. Bound: as above, without the first start_timeout.
 absl::StatusOr<c10::intrusive_ptr<c10d::Backend>> CreateMessageGroup(
     const c10::intrusive_ptr<c10d::Store>& store, const ProcessGroupPlan& plan);
 

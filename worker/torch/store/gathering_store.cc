@@ -44,14 +44,15 @@ std::vector<std::string> StorePart::Gather(const std::string& key, const std::st
   return worker::Gather(*store_, key.empty() ? key : joinKey(key), value, joinKeys(keys), timeout);
 }
 
-RendezvousStore::RendezvousStore(c10::intrusive_ptr<c10d::Store> store, size_t ranks)
-    : store_(std::move(store)), ranks_(ranks) {
+RendezvousStore::RendezvousStore(c10::intrusive_ptr<c10d::Store> store, size_t ranks,
+                                 absl::Duration patience)
+    : store_(std::move(store)), ranks_(ranks), patience_(patience) {
   setTimeout(store_->getTimeout());
 }
 
 c10::intrusive_ptr<c10d::Store> RendezvousStore::clone() {
   SetNow();
-  return c10::make_intrusive<RendezvousStore>(store_->clone(), ranks_);
+  return c10::make_intrusive<RendezvousStore>(store_->clone(), ranks_, patience_);
 }
 
 void RendezvousStore::set(const std::string& key, const std::vector<uint8_t>& value) {
@@ -85,7 +86,7 @@ void RendezvousStore::Fetch(const std::string& key, std::chrono::milliseconds ti
     return store_->wait({key}, timeout);
   }
   const std::vector<std::string> values =
-      Gather(*store_, std::exchange(key_, ""), value_, keys, absl::FromChrono(timeout));
+      Gather(*store_, std::exchange(key_, ""), value_, keys, patience_);
   for (size_t i = 0; i < keys.size(); ++i) known_[keys[i]] = values[i];
 }
 

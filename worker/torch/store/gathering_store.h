@@ -52,10 +52,15 @@ class StorePart : public c10d::PrefixStore, public GatheringStore {
 // The store over which Gloo's ranks meet. Gloo sets one key, which ends with the rank's number, and
 // then waits for the others' keys and gets them one by one (gloo/transport/tcp/context.cc). This
 // store delays the set until Gloo asks for the first key, and then gathers all keys in one call.
+//
+// Gloo waits for a key only as long as for a connection. A rank may be later than that, because it
+// looks up its machine's name before (5 s and more where a name server doesn't answer), or because
+// its machine is busy. So the store waits longer: a rank that is lost ends the wait.
 // Threads: one.
 class RendezvousStore : public c10d::Store {
  public:
-  RendezvousStore(c10::intrusive_ptr<c10d::Store> store, size_t ranks);
+  // Params: patience: for the slowest rank's key, whatever Gloo asks for.
+  RendezvousStore(c10::intrusive_ptr<c10d::Store> store, size_t ranks, absl::Duration patience);
 
   using c10d::Store::compareSet;
   using c10d::Store::set;
@@ -81,6 +86,7 @@ class RendezvousStore : public c10d::Store {
 
   const c10::intrusive_ptr<c10d::Store> store_;
   const size_t ranks_;
+  const absl::Duration patience_;
   std::string key_, value_;  // to be set later; "" = nothing
   std::map<std::string, std::string> known_;
 };

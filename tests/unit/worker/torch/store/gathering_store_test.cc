@@ -24,6 +24,7 @@ class CountingStore : public c10d::HashStore, public GatheringStore {
                                   const std::vector<std::string>& keys,
                                   absl::Duration timeout) override {
     ++gathers;
+    patience = timeout;
     if (!key.empty()) c10d::HashStore::set(key, {value.begin(), value.end()});
     c10d::HashStore::wait(keys, absl::ToChronoMilliseconds(timeout));
     std::vector<std::string> values;
@@ -46,6 +47,7 @@ class CountingStore : public c10d::HashStore, public GatheringStore {
   }
 
   int gathers = 0;
+  absl::Duration patience;  // of the last one
   int others = 0;
 };
 
@@ -84,21 +86,22 @@ TEST(GatheringStoreTest, RanksMeetInOneCall) {
 TEST(RendezvousStoreTest, AllAddressesComeInOneCall) {
   const auto whole = c10::make_intrusive<CountingStore>();
   for (const char* key : {"gloo/0", "gloo/2"}) whole->c10d::HashStore::set(key, Bytes(key));
-  RendezvousStore store(whole, 3);
+  RendezvousStore store(whole, 3, kLong);
   store.set("gloo/1", Bytes("mine"));
   EXPECT_FALSE(whole->check({"gloo/1"})) << "not yet";
   for (int rank = 0; rank < 3; ++rank) {
     const std::string key = absl::StrCat("gloo/", rank);
-    store.wait({key}, absl::ToChronoMilliseconds(kLong));
+    store.wait({key}, absl::ToChronoMilliseconds(kShort));
     EXPECT_EQ(store.get_to_str(key), rank == 1 ? "mine" : key);
   }
   EXPECT_EQ(whole->gathers, 1);
   EXPECT_EQ(whole->others, 0);
+  EXPECT_EQ(whole->patience, kLong) << "a rank may be later than a connection";
 }
 
 TEST(RendezvousStoreTest, AnotherAttemptAsksAnew) {
   const auto whole = c10::make_intrusive<CountingStore>();
-  RendezvousStore store(whole, 2);
+  RendezvousStore store(whole, 2, kShort);
   store.set("0", Bytes("old"));
   EXPECT_ANY_THROW(store.wait({"1"}, absl::ToChronoMilliseconds(kShort)));
   EXPECT_TRUE(whole->check({"0"})) << "the other rank may still come";
@@ -112,7 +115,7 @@ TEST(RendezvousStoreTest, AnotherAttemptAsksAnew) {
 
 TEST(RendezvousStoreTest, EverythingElseIsTheStores) {
   const auto whole = c10::make_intrusive<CountingStore>();
-  RendezvousStore store(whole, 2);
+  RendezvousStore store(whole, 2, kShort);
   store.set("name", Bytes("x"));
   EXPECT_TRUE(whole->check({"name"}));
   EXPECT_EQ(store.get_to_str("name"), "x");
