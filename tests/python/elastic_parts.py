@@ -217,6 +217,20 @@ class Forgotten(unittest.TestCase):
         with self.assertRaisesRegex(elastic.PeerError, "no collective begins: a peer is lost; do that"):
             self.backend.run("allreduce", ([self.tensor], dist.AllreduceOptions()), {})
 
+    def test_the_agent_is_told_meanwhile(self):
+        """The collective waits for the other rank, because the sockets stay open."""
+        over = groups.Over()
+        over.add(self.backend)
+        with unittest.mock.patch.object(socket.socket, "shutdown"):
+            telling = threading.Thread(target=over.tell, args=("a peer is lost",))
+            telling.start()
+            telling.join(5)
+            told = not telling.is_alive(), over.has_ended
+            self.gloo[1].allreduce([torch.ones(3)]).wait()
+            telling.join()
+        self.assertEqual((True, False), told)
+        self.assertTrue(over.wait(lambda over: over.has_ended, 60))
+
     def test_gloo_forgets_it(self):
         for one in self.gloo:
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))  # it isn't destroyed, so it never ends

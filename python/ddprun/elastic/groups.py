@@ -330,6 +330,7 @@ class Over:
         self._backends = []
         self.why = ""       # "" = it goes on
         self.fatal = False  # no other generation follows for this process
+        self.has_ended = False  # nothing waits on the backends any more
         self.place = None   # in the next generation, where there is one
         self.next = None    # the next generation's Over, with its place
         self.watched = threading.Event()  # the agent knows that this process goes on when the generation ends
@@ -340,20 +341,27 @@ class Over:
             self._backends.append(backend)
             is_over = bool(self.why)
         if is_over:
-            self._end([backend])
+            backend.shut_down(self.why)
 
     def tell(self, why, fatal=False):
         with self._lock:
             self.why, self.fatal = why or "the generation is over", fatal
             told = list(self._backends)
             self._lock.notify_all()
-        self._end(told)
-
-    def _end(self, backends):
-        for backend in backends:
+        for backend in told:
             backend.shut_down(self.why)
-        for backend in backends:
-            backend.await_ends()
+        # In a thread of its own: on a busy machine Gloo's threads may be late, and the caller must release the generation
+        # within five seconds.
+        threading.Thread(target=self._await_ends, args=(told,), name="ddprun ends", daemon=True).start()
+
+    def _await_ends(self, backends):
+        try:
+            for backend in backends:
+                backend.await_ends()
+        finally:
+            with self._lock:
+                self.has_ended = True
+                self._lock.notify_all()
 
     def follow(self, place, following):
         with self._lock:

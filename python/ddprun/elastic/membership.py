@@ -130,7 +130,7 @@ class Membership:
         return notes
 
     def _take_place(self):
-        self.over.wait(lambda over: over.place is not None or over.fatal)
+        self.over.wait(lambda over: over.place is not None and over.has_ended or over.fatal)
         if self.over.fatal:
             # The agent's signal ends this process, and the agent reports why: a traceback would only distract.
             self.over.wait(lambda over: False, _SIGNAL_SECONDS)
