@@ -80,6 +80,7 @@ class LightningCase(ElasticCase):
         self.check_samples(undisturbed, first)
         job = self.begin(*forms, kills=",".join(kills), **options)
         self.assertEqual(undisturbed, self.facts(job))
+        self.check_marks(job[1])
         self.check_processes(job[2], len(kills))
         self.check_said_seconds(job[0], [line["recoveries"] for line in job[1].find("end")])
 

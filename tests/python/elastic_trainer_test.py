@@ -106,6 +106,7 @@ class Trainer(FrameworkCase):
         self.check_same(undisturbed, disturbed, len(kills))
         # Each of the two that weren't killed goes on in its process.
         self.assertEqual(2 * len(kills), len(disturbed[2].find("worker_kept")))
+        self.check_marks(undisturbed[1])
         self.check_said_seconds(disturbed[0], [[one[2] for one in line["recoveries"]] for line in disturbed[1].find("end")])
         ours, theirs = self.checkpoints("disturbed"), self.checkpoints("undisturbed")
         self.assertEqual(sorted(theirs), sorted(ours))

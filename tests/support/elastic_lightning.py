@@ -33,6 +33,7 @@ else:
     from pytorch_lightning import callbacks, loggers  # noqa: E402
 
 from ddprun import elastic  # noqa: E402
+from marked_phase import marked_phase  # noqa: E402
 
 # GENERATION:RANK:EVENT:STEP: that rank ends itself when it has written that line.
 KILLS = os.environ.get("ELASTIC_KILLS", "").split(",")
@@ -163,7 +164,8 @@ class Watch(callbacks.Callback):
         self.batches += 1
         if "sum" in FORMS:
             module.log("late", outputs["loss"], on_epoch=True)
-        self.journal.write("step", step=trainer.global_step, epoch=trainer.current_epoch, loss=outputs["loss"].item().hex(),
+        self.journal.write("step", step=trainer.global_step, phase=marked_phase(), epoch=trainer.current_epoch,
+                           loss=outputs["loss"].item().hex(),
                            shown={name: value.item().hex() for name, value in sorted(trainer.callback_metrics.items())},
                            samples=batch[0].tolist())
 

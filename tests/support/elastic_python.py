@@ -33,8 +33,9 @@ import torch.distributed as dist  # noqa: E402
 from torch import nn  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 
-from ddprun import elastic, progress  # noqa: E402
+from ddprun import elastic  # noqa: E402
 from ddprun.elastic import handover  # noqa: E402
+from marked_phase import marked_phase  # noqa: E402
 
 try:
     from numpy.random import random as NUMPY_RANDOM
@@ -205,7 +206,7 @@ class Training:
             self.write("resources", recoveries=self.counted, **resources())
         if self.session.step_number > before:
             self.write("step", step=self.session.step_number, loss=loss.item().hex(), samples=indices.tolist(),
-                       number=self.session.batch_number)
+                       number=self.session.batch_number, phase=marked_phase())
 
     def rest(self):
         elastic._membership.agent.assignment(0, 5)  # over a connection that nobody uses afterwards
@@ -247,10 +248,8 @@ class Training:
             if "evaluate" in self.forms:
                 with self.session.step() if "guarded" in self.forms else contextlib.nullcontext():
                     self.evaluate()
-        page = progress._page()
         self.write("end", digest=self.digest(), step=self.session.step_number,
-                   recoveries=[one.seconds for one in self.session.recoveries],
-                   phase=page[progress._MARK] >> progress._STEP_BITS if page is not None else None)
+                   recoveries=[one.seconds for one in self.session.recoveries])
         dist.barrier()
 
     def evaluate(self):

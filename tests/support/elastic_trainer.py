@@ -25,6 +25,7 @@ from transformers import (EarlyStoppingCallback, GPT2Config, GPT2LMHeadModel, Tr
 from transformers.trainer_utils import get_last_checkpoint  # noqa: E402
 
 from ddprun import elastic  # noqa: E402
+from marked_phase import marked_phase  # noqa: E402
 
 SAMPLES = 96
 
@@ -120,8 +121,8 @@ class Moments(TrainerCallback):
 
     def on_step_end(self, args, state, control, **_):
         trainer = self.script.trainer
-        self.script.journal.write("step", step=state.global_step, samples=trainer.seen, loss=float(trainer._tr_loss).hex(),
-                                  rate=trainer.optimizer.param_groups[0]["lr"])
+        self.script.journal.write("step", step=state.global_step, phase=marked_phase(), samples=trainer.seen,
+                                  loss=float(trainer._tr_loss).hex(), rate=trainer.optimizer.param_groups[0]["lr"])
         trainer.seen = []
         self.at("stepped", state.global_step)
 
