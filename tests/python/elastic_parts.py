@@ -248,11 +248,28 @@ class Forgotten(unittest.TestCase):
         self.assertTrue(self.backend.gave_up)
         self.assertIs(self.tensor, self.work.get_future().wait()[0])
 
+    def test_gloo_forgets_it_and_another_thread_has_ended(self):
+        """One that was started meanwhile, in a version of torch whose threads have no names."""
+        self.backend.threads.add("4194305")  # more than the kernel's numbers
+        with unittest.mock.patch.object(groups, "_NAME_OF_THREADS", "none"):
+            self.test_gloo_forgets_it()
+
     def test_gloo_is_late(self):
         self.check_late()
 
     def test_gloo_is_late_and_the_sockets_have_no_addresses(self):
         self.check_late(has_no_addresses=True)
+
+    def test_gloo_ends_it_before_the_last_look(self):
+        """Gloo's threads then wait, as those that have forgotten a collective."""
+        def look(_):
+            self.gloo[1].allreduce([torch.ones(3)]).wait()
+            self.work.wait()
+            return True
+        with unittest.mock.patch.object(socket.socket, "shutdown"), unittest.mock.patch.object(self.backend, "_forgets", look):
+            self.shut_down()
+        self.assertFalse(self.backend.gave_up)
+        self.assertEqual([[2.0, 2.0, 2.0]], [one.tolist() for one in self.work.get_future().wait()])
 
     def check_late(self, has_no_addresses=False):
         """Its future mustn't be fulfilled before: Gloo would end the process."""

@@ -8,6 +8,7 @@ every 5 steps), forgets (none), bf16 (autocast), epochs (session.epochs()), rang
 (with momentum, in place of AdamW), early (a line when a new worker has a state before it has a model; then it waits for the
 FIFO JOURNAL.gate, if there is one), dying (the first rank 2 waits for the FIFO while it gives its state, and ends itself),
 unreachable (nobody can fetch a state), counts (a line with the process' threads, descriptors and memory after each recovery),
+nccl (fake_nccl.py's groups), gpu (the training is on one, over NCCL),
 rests (the fifth step waits until the agent has closed the connections that nobody uses, which takes it a minute).
 """
 
@@ -96,7 +97,11 @@ class Training:
         self.steps, self.forms = steps, set(forms)
         torch.manual_seed(7 + int(os.environ["RANK"]))
         self.change_handover(journal + ".gate")
-        (dist if "lonely" in forms else elastic).init_process_group("gloo")
+        if "nccl" in forms:
+            import fake_nccl
+            fake_nccl.install()
+        self.device = "cuda" if "gpu" in forms else "cpu"
+        (dist if "lonely" in forms else elastic).init_process_group("nccl" if self.forms & {"nccl", "gpu"} else "gloo")
         if "early" in forms and elastic._membership.fetch is not None:
             self.report_state(journal)
         self.halves = [dist.new_group(ranks) for ranks in ([0, 1], [2])] if "halves" in forms else []
@@ -107,7 +112,7 @@ class Training:
         self.optimizers = [torch.optim.SGD(one.parameters(), lr=1e-3, momentum=0.9, nesterov=True) if "sgd" in forms
                            else torch.optim.AdamW(one.parameters(), lr=1e-3) for one in models]
         self.schedulers = [torch.optim.lr_scheduler.CosineAnnealingLR(one, 500) for one in self.optimizers]
-        self.scaler = torch.amp.GradScaler("cpu", init_scale=2.0**120, growth_interval=5) if "scaler" in forms else None
+        self.scaler = torch.amp.GradScaler(self.device, init_scale=2.0**120, growth_interval=5) if "scaler" in forms else None
         self.average = Average(self.model.module[0] if "large" in forms else self.model)
         data = Data("workers" not in forms)
         self.sampler = elastic.ElasticSampler(data, global_batch=BATCH - 1 if "narrow" in forms else BATCH, seed=1)
@@ -146,7 +151,7 @@ class Training:
             handover.connected = lambda *_: handover.socket.create_connection(("127.0.0.1", 1), 1)
 
     def wrapped(self, module):
-        return DistributedDataParallel(module)
+        return DistributedDataParallel(module.to(self.device))
 
     def write(self, event, **what):
         """In one piece: others write to the same file."""
@@ -172,7 +177,8 @@ class Training:
             threading.Event().wait(DELAY)
         if "rests" in self.forms and before == 4 and os.environ.get("DDPRUN_GENERATION") == "1":
             self.rest()
-        with torch.autocast("cpu", torch.bfloat16, enabled="bf16" in self.forms):
+        inputs = inputs.to(self.device)
+        with torch.autocast(self.device, torch.bfloat16, enabled="bf16" in self.forms):
             loss = self.model(inputs).float().pow(2).mean() + random.random() * 1e-3
         if "accumulate" in self.forms and number % 2 == 0:
             with self.model.no_sync():
@@ -188,12 +194,12 @@ class Training:
             scheduler.step()
         self.average.update()
         if "with" in self.forms:
-            total = torch.ones(1)
+            total = torch.ones(1, device=self.device)
             dist.all_reduce(total)
             assert total.item() == dist.get_world_size()
         if self.halves:
             half = self.halves[dist.get_rank() // 2]
-            total = torch.ones(1)
+            total = torch.ones(1, device=self.device)
             dist.all_reduce(total, group=half)
             assert total.item() == dist.get_world_size(half)
         place = f"{os.environ.get('DDPRUN_GENERATION')}:{dist.get_rank()}:{self.session.step_number}"
@@ -262,7 +268,7 @@ class Training:
             os.kill(os.getpid(), signal.SIGKILL)
         self.model.eval()
         with torch.no_grad():
-            total = self.model(torch.ones(4, 16)).mean()
+            total = self.model(torch.ones(4, 16, device=self.device)).mean()
         self.model.train()
         dist.all_reduce(total)
         self.write("evaluation", step=self.session.step_number, value=total.item().hex())
@@ -271,13 +277,13 @@ class Training:
         whole = hashlib.sha256()
         for model in self.models:
             for value in model.module.state_dict().values():
-                whole.update(value.numpy().tobytes())
+                whole.update(value.cpu().numpy().tobytes())
         for optimizer in self.optimizers:
             for group in optimizer.state_dict()["state"].values():
                 for value in group.values():
-                    whole.update(value.numpy().tobytes())
+                    whole.update(value.cpu().numpy().tobytes())
         for value in self.average.values:
-            whole.update(value.numpy().tobytes())
+            whole.update(value.cpu().numpy().tobytes())
         states = [one.state_dict() for one in (*self.schedulers, *([self.scaler] if self.scaler else []))]
         whole.update(repr([states, self.sampler.state_dict()]).encode())
         return whole.hexdigest()

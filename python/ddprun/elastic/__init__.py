@@ -21,6 +21,7 @@ import torch.distributed as dist
 
 from ddprun.data import ElasticSampler
 from ddprun.elastic import groups as _groups
+from ddprun.elastic import nccl as _nccl
 from ddprun.elastic import reducer as _reducer
 from ddprun.elastic import shards as _shards
 from ddprun.elastic.membership import Membership as _Membership
@@ -32,6 +33,7 @@ from ddprun.elastic.store import PeerError
 __all__ = ["ElasticSampler", "MemoryCheckpoint", "PeerError", "Session", "attach", "init_process_group"]
 
 _TORCH = (2, 4)
+_FOR_GPU = ("nccl", "cuda:nccl", "cpu:gloo,cuda:nccl")
 _membership = None
 _said_why_not = False
 
@@ -53,6 +55,7 @@ def init_process_group(backend=None, timeout=timedelta(minutes=30), **named):
         if not named and "RANK" not in os.environ:
             return None  # the script runs alone
         return dist.init_process_group(backend, timeout=timeout, **named)
+    _groups.groups.has_nccl = _is_for_gpu(backend)
     membership.prepare(timeout)
     membership.arrive()
     dist.init_process_group(_groups.NAME, store=_groups.groups.store, rank=membership.rank, world_size=membership.size,
@@ -67,6 +70,10 @@ def __getattr__(name):
     raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
 
 
+def _is_for_gpu(backend):
+    return backend in _FOR_GPU or backend is None and torch.cuda.is_available()
+
+
 def _obstacle(backend, named):
     """Why the group can't outlive a failure; "" = it can."""
     if tuple(int(one) for one in torch.__version__.split(".")[:2]) < _TORCH:
@@ -74,7 +81,12 @@ def _obstacle(backend, named):
     missing = [*_groups.missing_parts(), *_reducer.missing_parts()]
     if missing:
         return f"torch {torch.__version__} lacks {', '.join(missing)}"
-    if backend not in (None, "gloo") or backend is None and torch.cuda.is_available():
+    if _is_for_gpu(backend) and _nccl.wanted():
+        missing = _nccl.missing_parts()
+        if missing:
+            return f"torch {torch.__version__} lacks {', '.join(missing)}"
+        named = {name: value for name, value in named.items() if name != "device_id"}  # a group connects where its first tensor is
+    elif backend not in (None, "gloo") or _is_for_gpu(backend):
         return f"groups of {backend or 'nccl'} can't be renewed yet, only Gloo's"
     if named:
         return f"a group with {', '.join(named)} isn't ddprun's"

@@ -39,6 +39,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
+from ddprun.elastic import nccl
 from ddprun.elastic.store import PeerError
 
 NAME = "ddprun"
@@ -196,6 +197,33 @@ class _Work(PythonWork):
         return self._inner.result()
 
 
+class _GpuWork(PythonWork):
+    """A collective of a GPU's, which its stream waits for."""
+
+    def __init__(self, inner, settle):
+        super().__init__()
+        self._inner, self._settle = inner, settle
+
+    def wait(self, timeout=None):
+        self.asked()
+        self._inner.wait()
+        self._settle()
+        return True
+
+    def get_future(self):
+        self.asked()
+        return self._inner.get_future()
+
+    def is_completed(self):
+        return self._inner.is_completed()
+
+    def is_success(self):
+        return self._inner.is_success()
+
+    def result(self):
+        return self._inner.result()
+
+
 class _Several(PythonWork):
     """Collectives under way, and what is done with their results at the first wait()."""
 
@@ -219,7 +247,9 @@ class _Several(PythonWork):
 class _Backend:
     """A group of Gloo's in one generation, and the sockets that are its own by the addresses where its ranks listen."""
 
-    def __init__(self, listeners, timeout):
+    def __init__(self, listeners, timeout, gpu=None):
+        """gpu: an nccl.Gpu, for tensors on a GPU; None = Gloo takes these, too."""
+        self.gpu = gpu
         self._listeners = frozenset(listeners)
         self._works = collections.deque()  # begun, the oldest first; at least those that are under way
         self.timeout = timeout
@@ -230,6 +260,10 @@ class _Backend:
         self.gave_up = False  # a collective that seemed to end didn't
 
     def run(self, name, arguments, named):
+        device = nccl.device_of(arguments) if self.gpu is not None else None
+        if device is not None:
+            self._check()
+            return self.gpu.run(device, name, arguments, named, _GpuWork)
         if name in _REDUCE_SCATTERS:
             return self._reduce_scatter(*arguments, **named)
         if name == "allgather_into_tensor_coalesced":  # Gloo's class has it under another name
@@ -281,9 +315,16 @@ class _Backend:
         if self.why:
             raise PeerError(f"no collective begins: {self.why}{groups.advice}")
 
+    def settle(self):
+        """Waits for the GPU. PeerError: what the group's collectives have given there may be nonsense."""
+        if self.gpu is not None:
+            self.gpu.settle()
+
     def shut_down(self, why):
         """Has all waits on the backend end. Threads: any."""
         self.why = why
+        if self.gpu is not None:
+            self.gpu.shut_down()
         self.know_sockets()
         for copy in self._own_sockets():
             with copy, contextlib.suppress(OSError):
@@ -291,15 +332,21 @@ class _Backend:
 
     def await_ends(self):
         """Waits until all waits on a backend that is shut down have ended. Threads: any."""
+        if self.gpu is not None:
+            self.gpu.await_end()
         forgotten = self._under_way(_LOOK_SECONDS)
         while forgotten and not self._forgets(len(forgotten)):
             forgotten = self._under_way(_LOOK_SECONDS)
+        # Gloo's threads have ended the others before the last look, in which they waited.
+        forgotten = [work for work in forgotten if not work.is_completed()]
         self.gave_up = bool(forgotten)
         for work in forgotten:
             work.give_up()
 
     def release(self):
         """Ends the backend's threads, unless one of them waits forever."""
+        if self.gpu is not None:
+            self.gpu.release()
         if self.gave_up or self._under_way(_END_SECONDS):
             ctypes.pythonapi.Py_IncRef(ctypes.py_object(self.inner))
         self.inner, self._works = None, collections.deque()
@@ -337,7 +384,8 @@ class _Backend:
             return False  # Gloo hasn't seen their end
         # A thread names itself when it begins. Before torch 2.5 none had a name, and all that were started meanwhile must wait.
         threads = [one for one in self.threads if _line(one, "comm") == _NAME_OF_THREADS] or self.threads
-        calls = [_line(one, "syscall").split() for one in threads]  # one word where a thread doesn't wait
+        lines = [_line(one, "syscall") for one in threads]
+        calls = [line.split() for line in lines if line]  # one word where a thread doesn't wait
         if len(calls) < _THREADS or any(call[:1] != [_FUTEX] for call in calls):
             return False
         # A thread without a collective waits without a timeout: before glibc 2.34 by the call that waits for a mutex, too.
@@ -417,10 +465,13 @@ def _device():
 class _StandIn:
     """A backend that ends all collectives at once, without other ranks."""
 
-    gave_up = False
+    gave_up, gpu = False, None
 
     def __init__(self, inner):
         self._inner = inner
+
+    def settle(self):
+        pass
 
     def run(self, name, arguments, named):
         return getattr(self._inner, name)(*arguments, **named)
@@ -498,6 +549,12 @@ class Groups:
         self.journal = None  # a Journal (journal.py) that repeats collectives which a peer's loss breaks
         self.advice = ""     # ends the text of an error that a peer's loss has caused
         self.timeout = timedelta(minutes=30)
+        self.has_nccl = False  # tensors on GPUs go over NCCL
+
+    def settle(self):
+        """Waits for the GPU. PeerError: what a collective has given there may be nonsense."""
+        for group, _ in self._all:
+            group.backend.settle()
 
     def gave_up(self):
         """Whether a collective that seemed to end didn't."""
@@ -545,10 +602,13 @@ class Groups:
         self.address = address.rpartition(" ")[0]
         rank, size, prefix = group.rank(), group.size(), f"ddprun/group {group.key}/"
         told = self.store.gather(f"{prefix}listener{rank}", address.encode(), [f"{prefix}listener{one}" for one in range(size)])
-        backend = _Backend((one.decode() for one in told), self.timeout)
+        over = self.over
+        gpu = nccl.Gpu((dist.PrefixStore(f"{prefix}nccl", self.store), rank, size, self.timeout), over, lambda: self.advice,
+                       _tcp_sockets) if self.has_nccl else None
+        backend = _Backend((one.decode() for one in told), self.timeout, gpu)
         options = c10d.ProcessGroupGloo._Options()
         options._devices, options._threads, options._timeout = [device], _THREADS, CONNECT_TIMEOUT
-        store, over, result = dist.PrefixStore(prefix, self.store), self.over, []
+        store, result = dist.PrefixStore(prefix, self.store), []
 
         def connect():
             try:

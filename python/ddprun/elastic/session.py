@@ -380,7 +380,9 @@ class Session:
 
     def _prepare_update(self, optimizer):
         if self._membership is not None and self._kept and not self._broken and not self._skips:
-            self._trying(self._parts.before_update, optimizer)
+            self._trying(groups.settle)
+            if not self._broken:
+                self._trying(self._parts.before_update, optimizer)
         if self._broken or self._skips:
             self._parts.drop_gradients(optimizer)
 
