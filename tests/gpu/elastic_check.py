@@ -1,6 +1,6 @@
 #!/usr/bin/env python3
-"""Python loops train through kills over NCCL (docs/ELASTIC.md): survivors keep their processes, no step is lost, and all ranks end
-with the same bits. How long no step ends. The twin's groups are those of tests/support/fake_nccl.py."""
+"""Python loops train through kills over NCCL (docs/ELASTIC.md): survivors keep their processes, no step is lost, and all ranks
+end with the same bits. How long no step ends. The twin's groups are those of tests/support/fake_nccl.py."""
 
 import os
 import random
