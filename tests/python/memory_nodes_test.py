@@ -101,7 +101,7 @@ class LostNode(NodesCase):
     @WHOLE_ONLY
     def test_parameters_that_differ(self):
         """Copies are whole then."""
-        self.check("scaled", when=lambda: self.all_beyond(22), start=20)
+        self.check("scaled", stops=[(1, 25, 3)], when=self.stopped, start=20)
 
     @WHOLE_ONLY
     def test_a_full_budget(self):
@@ -113,12 +113,13 @@ class LostNode(NodesCase):
 
 
 class OtherNumbers(NodesCase):
-    """No node takes the lost one's place: two workers go on from what four have saved."""
+    """No node takes the lost one's place: two workers go on from what four have saved. A rank is lost within its save of step
+    25, so 20 is the newest that all have."""
 
     def check(self, *forms, start):
-        agents = [self.start_node(node, TRAINING, STEPS, EVERY, *forms, nodes="1:2")
+        agents = [self.start_node(node, TRAINING, STEPS, EVERY, *forms, nodes="1:2", stops=[(1, 25, 3)] if node else ())
                   for node in range(2)]
-        self.bed.wait(lambda: self.all_beyond(22), "steps of all", PATIENCE, alive=agents)
+        self.bed.wait(self.stopped, "the moment for the loss", PATIENCE, alive=agents)
         agents[1].signal(signal.SIGKILL)
         self.assert_status(0, agents[0], PATIENCE)
         self.bed.follower.refresh()
