@@ -5,7 +5,8 @@
 # cached environment of scripts/lib/torch_env.sh, else what python3 would import.
 # Defines TorchCpu_FOUND, TorchCpu_VERSION and the target TorchCpu::TorchCpu (libtorch_cpu, libc10).
 set(DDPRUN_TORCH_ROOT "" CACHE PATH "The torch package's directory (with include/ and lib/)")
-set(DDPRUN_TORCH_VERSION 2.11.0)
+set(DDPRUN_TORCH_VERSION 2.11.0)  # that of the tests
+set(DDPRUN_TORCH_NEWEST 2.15)     # the runtime builds with this and all between
 
 function(_ddprun_torch_candidates result)
   if(DEFINED ENV{DDPRUN_CACHE})
@@ -51,13 +52,23 @@ directory by -DDDPRUN_TORCH_ROOT=…, or build without the worker runtime by -DD
 if(_ddprun_torch_advice)  # of the package that other projects find
   set(_install ${_ddprun_torch_advice})
 endif()
+set(_wanted "${DDPRUN_TORCH_VERSION} to ${DDPRUN_TORCH_NEWEST}")
+string(REGEX MATCH "^[0-9]+\\.[0-9]+" _minor "${TorchCpu_VERSION}")
+set(_suits FALSE)
+if(_ddprun_torch_built_with)  # an installed runtime: classes of LibTorch change from version to version
+  set(_wanted ${_ddprun_torch_built_with})
+  if(TorchCpu_VERSION VERSION_EQUAL _wanted)
+    set(_suits TRUE)
+  endif()
+elseif(TorchCpu_VERSION VERSION_GREATER_EQUAL DDPRUN_TORCH_VERSION AND _minor VERSION_LESS_EQUAL DDPRUN_TORCH_NEWEST)
+  set(_suits TRUE)
+endif()
 if(NOT TorchCpu_ROOT)
   set(TorchCpu_FOUND FALSE)
-  set(_problem "LibTorch ${DDPRUN_TORCH_VERSION} was not found (looked in: ${_candidates}): ${_install}")
-elseif(NOT TorchCpu_VERSION VERSION_EQUAL DDPRUN_TORCH_VERSION)
+  set(_problem "LibTorch ${_wanted} was not found (looked in: ${_candidates}): ${_install}")
+elseif(NOT _suits)
   set(TorchCpu_FOUND FALSE)
-  set(_problem "LibTorch at ${TorchCpu_ROOT} is version ${TorchCpu_VERSION}, needed is \
-${DDPRUN_TORCH_VERSION}: ${_install}")
+  set(_problem "LibTorch at ${TorchCpu_ROOT} is version ${TorchCpu_VERSION}, needed is ${_wanted}: ${_install}")
 else()
   set(TorchCpu_FOUND TRUE)
 endif()

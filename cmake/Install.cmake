@@ -67,7 +67,7 @@ if(DDPRUN_WORKER)
   endforeach()
 
   # The torch that worker/torch has found.
-  foreach(_variable TorchCpu_ROOT DDPRUN_TORCH_VERSION)
+  foreach(_variable TorchCpu_ROOT TorchCpu_VERSION)
     get_directory_property(${_variable} DIRECTORY ${CMAKE_SOURCE_DIR}/worker/torch DEFINITION ${_variable})
   endforeach()
   configure_package_config_file(cmake/ddprunConfig.cmake.in ${CMAKE_BINARY_DIR}/ddprunConfig.cmake

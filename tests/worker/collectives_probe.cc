@@ -41,13 +41,18 @@
 #include "base/status_macros.h"
 #include "tests/worker/probe_arguments.h"
 #include "worker/torch/collectives/process_group.h"
+#include "worker/torch/collectives/single_tensor_collectives.h"
 #include "worker/torch/errors/exception_status.h"
 
 namespace {
 
 using c10d::ReduceOp;
+using ddprun::worker::AllGatherTensor;
+using ddprun::worker::AllGatherTensors;
 using ddprun::worker::BackendKind;
 using ddprun::worker::ProcessGroupPlan;
+using ddprun::worker::ReduceScatterTensor;
+using ddprun::worker::ReduceScatterTensors;
 using Tensors = std::vector<at::Tensor>;
 
 struct Arguments {
@@ -218,12 +223,12 @@ class Comparison {
     Expect(out[0], expected, "reduce_scatter, " + what);
     at::Tensor flat = mine.repeat({ranks()});
     at::Tensor part = at::zeros_like(mine);
-    backend_._reduce_scatter_base(part, flat, options)->wait();
-    Expect(part, expected, "_reduce_scatter_base, " + what);
+    ReduceScatterTensor(backend_, part, flat, options)->wait();
+    Expect(part, expected, "reduce-scatter of one tensor, " + what);
     Tensors parts = {at::zeros_like(mine)};
     Tensors wholes = {flat};
-    backend_.reduce_scatter_tensor_coalesced(parts, wholes, options)->wait();
-    Expect(parts[0], expected, "reduce_scatter_tensor_coalesced, " + what);
+    ReduceScatterTensors(backend_, parts, wholes, options)->wait();
+    Expect(parts[0], expected, "coalesced reduce-scatter, " + what);
   }
 
   void Copies(at::ScalarType type, int64_t count) {
@@ -247,14 +252,14 @@ class Comparison {
     at::Tensor flat = mine.repeat({ranks()}).zero_();
     Tensors flats = {flat.clone()};
     group_->allgather(lists, inputs)->wait();
-    backend_._allgather_base(flat, mine, {})->wait();
-    backend_.allgather_into_tensor_coalesced(flats, inputs, {})->wait();
+    AllGatherTensor(backend_, flat, mine)->wait();
+    AllGatherTensors(backend_, flats, inputs)->wait();
     backend_.allgather_coalesced(by_rank, inputs, {})->wait();
     for (uint32_t rank = 0; rank < ranks(); ++rank) {
       const at::Tensor expected = given(rank);
       Expect(lists[0][rank], expected, "allgather of " + what);
       Expect(by_rank[rank][0], expected, "allgather_coalesced of " + what);
-      Expect(flat.narrow(0, rank * count, count), expected, "_allgather_base of " + what);
+      Expect(flat.narrow(0, rank * count, count), expected, "all-gather of one tensor, " + what);
       Expect(flats[0].narrow(0, rank * count, count), expected, "coalesced all-gather of " + what);
     }
   }
@@ -323,7 +328,7 @@ absl::Status CountBetweenHosts(c10d::ProcessGroup& group, const Arguments& argum
   }
   at::Tensor flat = at::zeros({1000 * static_cast<int64_t>(arguments.world_size())});
   group.allgather(outputs, inputs)->wait();
-  group.getDefaultBackend()->_allgather_base(flat, inputs[0], {})->wait();
+  AllGatherTensor(*group.getDefaultBackend(), flat, inputs[0])->wait();
   printf("%d between hosts\n", between_hosts.load());
   return absl::OkStatus();
 }

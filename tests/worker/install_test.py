@@ -81,6 +81,12 @@ target_include_directories(with_either BEFORE PRIVATE ${CMAKE_CURRENT_SOURCE_DIR
 """
 
 
+def torch_version():
+    """Of the LibTorch that the build has."""
+    with open(os.path.join(BUILD, "ddprunConfig.cmake"), encoding="utf-8") as source:
+        return re.search(r"set\(ddprun_TORCH_VERSION (.*)\)", source.read()).group(1)
+
+
 class InstallTest(unittest.TestCase):
     def setUp(self):
         folder = tempfile.TemporaryDirectory(prefix="ddprun-install-")
@@ -121,7 +127,7 @@ class InstallTest(unittest.TestCase):
         os.makedirs(self.path("tree", "build"))
         os.symlink(BUILD, self.path("tree", "build", "release"))
         _, built, ran, resumed, _, by_hand = self.follow(TUTORIAL)
-        self.assertIn("LibTorch 2.11.0", built)
+        self.assertIn(f"LibTorch {torch_version()}", built)
         self.assertIn("step 100/100 (100%)", ran)
         self.assertIn("step 200/200 (100%)", resumed)
         losses = self.losses("run", range(10, 201, 10))
@@ -185,6 +191,16 @@ class InstallTest(unittest.TestCase):
         result = self.configure()
         self.assertNotEqual(result.returncode, 0)
         self.assertIn("7.0", result.stderr)
+
+    def test_a_project_with_another_libtorch_is_told_so(self):
+        self.install_for("cmake_minimum_required(VERSION 3.25)\nproject(other LANGUAGES CXX)\nfind_package(ddprun REQUIRED)\n"
+                         'message(STATUS "ddprun was built with LibTorch ${ddprun_TORCH_VERSION}")\n')
+        self.assertIn(f"ddprun was built with LibTorch {torch_version()}\n", self.configure().stdout)
+        self.write("torch/include/torch/headeronly/version.h", '#define TORCH_VERSION \\\n  "2.12.1"\n')
+        self.write("torch/lib/libtorch_cpu.so", "")
+        result = self.configure(f"-DDDPRUN_TORCH_ROOT={self.path('torch')}")
+        self.assertNotEqual(result.returncode, 0)
+        self.assertIn(f"is version 2.12.1, needed is {torch_version()}:", " ".join(result.stderr.split()))
 
     def test_a_project_with_another_abseil_is_told_so(self):
         self.install_for(OWN_ABSEIL)

@@ -17,15 +17,14 @@
 #include "absl/strings/str_join.h"
 #include "absl/strings/string_view.h"
 #include "base/status_macros.h"
+#include "worker/torch/collectives/single_tensor_collectives.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/store/gathering_store.h"
 
 namespace ddprun::worker {
 namespace {
 
-using c10d::Work;
 using Tensors = std::vector<at::Tensor>;
-using WorkPointer = c10::intrusive_ptr<Work>;
 
 // "float [64, 64], long [1]".
 std::string Describe(const Tensors& tensors) {
@@ -39,10 +38,10 @@ std::string Describe(const Tensors& tensors) {
 
 // Compares each collective before it passes it on. Like Python's ProcessGroupWrapper, but over the
 // store, so that it also finds ranks that come to no collective at all.
-class CheckedBackend : public c10d::Backend {
+class CheckedBackend : public SingleTensorCollectives<c10d::Backend> {
  public:
   CheckedBackend(c10::intrusive_ptr<c10d::Backend> backend, std::shared_ptr<CollectiveCheck> check)
-      : Backend(backend->getRank(), backend->getSize()),
+      : SingleTensorCollectives(backend->getRank(), backend->getSize()),
         backend_(std::move(backend)),
         check_(std::move(check)) {}
 
@@ -83,16 +82,6 @@ class CheckedBackend : public c10d::Backend {
     Check("all-gather", inputs);
     return backend_->allgather(outputs, inputs, options);
   }
-  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
-                              const c10d::AllgatherOptions& options) override {
-    Check("all-gather", {input});
-    return backend_->_allgather_base(output, input, options);
-  }
-  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                              const c10d::AllgatherOptions& options) override {
-    Check("all-gather", inputs);
-    return backend_->allgather_into_tensor_coalesced(outputs, inputs, options);
-  }
   WorkPointer gather(std::vector<Tensors>& outputs, Tensors& inputs,
                      const c10d::GatherOptions& options) override {
     Check(absl::StrCat("gather to rank ", options.rootRank), inputs);
@@ -107,22 +96,6 @@ class CheckedBackend : public c10d::Backend {
                              const c10d::ReduceScatterOptions& options) override {
     Check("reduce-scatter", outputs);
     return backend_->reduce_scatter(outputs, inputs, options);
-  }
-  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                   const c10d::ReduceScatterOptions& options) override {
-    Check("reduce-scatter", {output});
-    return backend_->_reduce_scatter_base(output, input, options);
-  }
-  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                              const c10d::ReduceScatterOptions& options) override {
-    Check("reduce-scatter", outputs);
-    return backend_->reduce_scatter_tensor_coalesced(outputs, inputs, options);
-  }
-  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input,
-                            std::vector<int64_t>& output_sizes, std::vector<int64_t>& input_sizes,
-                            const c10d::AllToAllOptions& options) override {
-    Check("all-to-all", {});
-    return backend_->alltoall_base(output, input, output_sizes, input_sizes, options);
   }
   WorkPointer alltoall(Tensors& outputs, Tensors& inputs,
                        const c10d::AllToAllOptions& options) override {
@@ -139,6 +112,33 @@ class CheckedBackend : public c10d::Backend {
   }
   WorkPointer recv(Tensors& tensors, int rank, int tag) override {
     return backend_->recv(tensors, rank, tag);
+  }
+
+ protected:
+  WorkPointer DoAllGatherTensor(at::Tensor& output, at::Tensor& input,
+                                const c10d::AllgatherOptions& options) override {
+    Check("all-gather", {input});
+    return AllGatherTensor(*backend_, output, input, options);
+  }
+  WorkPointer DoAllGatherTensors(Tensors& outputs, Tensors& inputs,
+                                 const c10d::AllgatherOptions& options) override {
+    Check("all-gather", inputs);
+    return AllGatherTensors(*backend_, outputs, inputs, options);
+  }
+  WorkPointer DoReduceScatterTensor(at::Tensor& output, at::Tensor& input,
+                                    const c10d::ReduceScatterOptions& options) override {
+    Check("reduce-scatter", {output});
+    return ReduceScatterTensor(*backend_, output, input, options);
+  }
+  WorkPointer DoReduceScatterTensors(Tensors& outputs, Tensors& inputs,
+                                     const c10d::ReduceScatterOptions& options) override {
+    Check("reduce-scatter", outputs);
+    return ReduceScatterTensors(*backend_, outputs, inputs, options);
+  }
+  WorkPointer DoAllToAllTensor(at::Tensor& output, at::Tensor& input, Sizes& output_sizes,
+                               Sizes& input_sizes, const c10d::AllToAllOptions& options) override {
+    Check("all-to-all", {});
+    return AllToAllTensor(*backend_, output, input, output_sizes, input_sizes, options);
   }
 
  private:

@@ -133,7 +133,7 @@ CollectiveBackend::WorkPointer CollectiveBackend::allgather(std::vector<Tensors>
                 options.timeout);
 }
 
-CollectiveBackend::WorkPointer CollectiveBackend::_allgather_base(
+CollectiveBackend::WorkPointer CollectiveBackend::DoAllGatherTensor(
     at::Tensor& output, at::Tensor& input, const c10d::AllgatherOptions& options) {
   return Submit(OpType::_ALLGATHER_BASE, {AllGather(input, BlocksOf(output, input))}, {output},
                 options.timeout);
@@ -153,7 +153,7 @@ CollectiveBackend::WorkPointer CollectiveBackend::allgather_coalesced(
   return Submit(OpType::ALLGATHER_COALESCED, std::move(steps), Flat(outputs), options.timeout);
 }
 
-CollectiveBackend::WorkPointer CollectiveBackend::allgather_into_tensor_coalesced(
+CollectiveBackend::WorkPointer CollectiveBackend::DoAllGatherTensors(
     Tensors& outputs, Tensors& inputs, const c10d::AllgatherOptions& options) {
   CheckSameLength(outputs.size(), inputs.size());
   Steps steps;
@@ -172,14 +172,14 @@ CollectiveBackend::WorkPointer CollectiveBackend::reduce_scatter(
                 options.timeout);
 }
 
-CollectiveBackend::WorkPointer CollectiveBackend::_reduce_scatter_base(
+CollectiveBackend::WorkPointer CollectiveBackend::DoReduceScatterTensor(
     at::Tensor& output, at::Tensor& input, const c10d::ReduceScatterOptions& options) {
   return Submit(OpType::_REDUCE_SCATTER_BASE,
                 {ReduceScatter(BlocksOf(input, output), output, options.reduceOp)}, {output},
                 options.timeout);
 }
 
-CollectiveBackend::WorkPointer CollectiveBackend::reduce_scatter_tensor_coalesced(
+CollectiveBackend::WorkPointer CollectiveBackend::DoReduceScatterTensors(
     Tensors& outputs, Tensors& inputs, const c10d::ReduceScatterOptions& options) {
   CheckSameLength(outputs.size(), inputs.size());
   Steps steps;

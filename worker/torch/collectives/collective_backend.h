@@ -13,6 +13,7 @@
 
 #include "worker/torch/collectives/collective_queue.h"
 #include "worker/torch/collectives/counted_collectives.h"
+#include "worker/torch/collectives/single_tensor_collectives.h"
 
 namespace ddprun::worker {
 
@@ -20,11 +21,8 @@ namespace ddprun::worker {
 // queue. All work on the CPU and asynchronously: a call's tensors may be used again when its work
 // is done. send, recv, gather, scatter and all-to-all aren't supported; c10d's base class throws.
 // Threads: as c10d's other backends: any, in the same order on all ranks.
-class CollectiveBackend : public c10d::Backend, public CountedCollectives {
+class CollectiveBackend : public SingleTensorCollectives<c10d::Backend>, public CountedCollectives {
  public:
-  using Tensors = std::vector<at::Tensor>;
-  using WorkPointer = c10::intrusive_ptr<c10d::Work>;
-
   void setTimeout(std::chrono::milliseconds timeout) override { timeout_ = timeout; }
   void setSequenceNumberForGroup() override {}
   uint64_t getSequenceNumberForGroup() override { return begun(); }
@@ -40,18 +38,10 @@ class CollectiveBackend : public c10d::Backend, public CountedCollectives {
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override;
   WorkPointer allgather(std::vector<Tensors>& outputs, Tensors& inputs,
                         const c10d::AllgatherOptions& options) override;
-  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
-                              const c10d::AllgatherOptions& options) override;
   WorkPointer allgather_coalesced(std::vector<Tensors>& outputs, Tensors& inputs,
                                   const c10d::AllgatherOptions& options) override;
-  WorkPointer allgather_into_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                              const c10d::AllgatherOptions& options) override;
   WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                              const c10d::ReduceScatterOptions& options) override;
-  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                   const c10d::ReduceScatterOptions& options) override;
-  WorkPointer reduce_scatter_tensor_coalesced(Tensors& outputs, Tensors& inputs,
-                                              const c10d::ReduceScatterOptions& options) override;
   WorkPointer barrier(const c10d::BarrierOptions& options) override;
 
  protected:
@@ -64,7 +54,18 @@ class CollectiveBackend : public c10d::Backend, public CountedCollectives {
   using Steps = std::vector<Step>;
 
   CollectiveBackend(int rank, int size, std::chrono::milliseconds timeout)
-      : c10d::Backend(rank, size), timeout_(timeout), queue_(std::make_unique<CollectiveQueue>()) {}
+      : SingleTensorCollectives(rank, size),
+        timeout_(timeout),
+        queue_(std::make_unique<CollectiveQueue>()) {}
+
+  WorkPointer DoAllGatherTensor(at::Tensor& output, at::Tensor& input,
+                                const c10d::AllgatherOptions& options) override;
+  WorkPointer DoAllGatherTensors(Tensors& outputs, Tensors& inputs,
+                                 const c10d::AllgatherOptions& options) override;
+  WorkPointer DoReduceScatterTensor(at::Tensor& output, at::Tensor& input,
+                                    const c10d::ReduceScatterOptions& options) override;
+  WorkPointer DoReduceScatterTensors(Tensors& outputs, Tensors& inputs,
+                                     const c10d::ReduceScatterOptions& options) override;
 
   virtual Step AllReduce(const at::Tensor& tensor, const c10d::ReduceOp& operation) = 0;
   virtual Step Broadcast(const at::Tensor& tensor, uint32_t root) = 0;

@@ -5,16 +5,16 @@
 #include <vector>
 
 #include "worker/torch/collectives/counted_collectives.h"
+#include "worker/torch/collectives/single_tensor_collectives.h"
 
 namespace ddprun::worker {
 
 // c10d's Gloo, which counts the collectives that the runtime and DDP's reducer call. A collective
 // that calls another one counts twice, on all ranks alike.
-class CountedGloo : public c10d::ProcessGroupGloo, public CountedCollectives {
+class CountedGloo : public SingleTensorCollectives<c10d::ProcessGroupGloo>,
+                    public CountedCollectives {
  public:
-  using Tensors = std::vector<at::Tensor>;
-  using WorkPointer = c10::intrusive_ptr<c10d::Work>;
-  using c10d::ProcessGroupGloo::ProcessGroupGloo;
+  using SingleTensorCollectives::SingleTensorCollectives;
 
   WorkPointer broadcast(Tensors& tensors, const c10d::BroadcastOptions& options) override {
     CountOne();
@@ -38,30 +38,32 @@ class CountedGloo : public c10d::ProcessGroupGloo, public CountedCollectives {
     CountOne();
     return ProcessGroupGloo::allgather(outputs, inputs, options);
   }
-  WorkPointer _allgather_base(at::Tensor& output, at::Tensor& input,
-                              const c10d::AllgatherOptions& options) override {
-    CountOne();
-    return ProcessGroupGloo::_allgather_base(output, input, options);
-  }
   WorkPointer reduce_scatter(Tensors& outputs, std::vector<Tensors>& inputs,
                              const c10d::ReduceScatterOptions& options) override {
     CountOne();
     return ProcessGroupGloo::reduce_scatter(outputs, inputs, options);
   }
-  WorkPointer _reduce_scatter_base(at::Tensor& output, at::Tensor& input,
-                                   const c10d::ReduceScatterOptions& options) override {
-    CountOne();
-    return ProcessGroupGloo::_reduce_scatter_base(output, input, options);
-  }
-  WorkPointer alltoall_base(at::Tensor& output, at::Tensor& input,
-                            std::vector<int64_t>& output_sizes, std::vector<int64_t>& input_sizes,
-                            const c10d::AllToAllOptions& options) override {
-    CountOne();
-    return ProcessGroupGloo::alltoall_base(output, input, output_sizes, input_sizes, options);
-  }
   WorkPointer barrier(const c10d::BarrierOptions& options) override {
     CountOne();
     return ProcessGroupGloo::barrier(options);
+  }
+
+ protected:
+  WorkPointer DoAllGatherTensor(at::Tensor& output, at::Tensor& input,
+                                const c10d::AllgatherOptions& options) override {
+    CountOne();
+    return SingleTensorCollectives::DoAllGatherTensor(output, input, options);
+  }
+  WorkPointer DoReduceScatterTensor(at::Tensor& output, at::Tensor& input,
+                                    const c10d::ReduceScatterOptions& options) override {
+    CountOne();
+    return SingleTensorCollectives::DoReduceScatterTensor(output, input, options);
+  }
+  WorkPointer DoAllToAllTensor(at::Tensor& output, at::Tensor& input, Sizes& output_sizes,
+                               Sizes& input_sizes, const c10d::AllToAllOptions& options) override {
+    CountOne();
+    return SingleTensorCollectives::DoAllToAllTensor(output, input, output_sizes, input_sizes,
+                                                     options);
   }
 };
 

@@ -15,6 +15,7 @@
 #include "absl/strings/str_cat.h"
 #include "absl/strings/strip.h"
 #include "base/check.h"
+#include "worker/torch/collectives/single_tensor_collectives.h"
 #include "worker/torch/errors/exception_status.h"
 
 // Collectives in two levels: shared memory on a host, the leaders' backend between hosts.
@@ -243,11 +244,11 @@ void HierarchicalBackend::AllGatherLeaders(at::Tensor own, const at::Tensor& blo
     std::vector<int64_t> even;
     c10d::AllToAllOptions options;
     options.timeout = timeout;
-    return Await(leaders_->alltoall_base(flat, sent, even, even, options));
+    return Await(AllToAllTensor(*leaders_, flat, sent, even, even, options));
   }
   c10d::AllgatherOptions options;
   options.timeout = timeout;
-  Await(leaders_->_allgather_base(flat, own, options));
+  Await(AllGatherTensor(*leaders_, flat, own, options));
 }
 
 void HierarchicalBackend::RunAllReduce(const at::Tensor& tensor, const ReduceOp& operation,

@@ -1,6 +1,7 @@
 #ifndef DDPRUN_WORKER_TORCH_SESSION_GRADIENT_WATCH_H_
 #define DDPRUN_WORKER_TORCH_SESSION_GRADIENT_WATCH_H_
 
+#include <torch/csrc/autograd/edge.h>
 #include <torch/nn/module.h>
 #include <torch/optim/optimizer.h>
 
@@ -27,14 +28,6 @@ class OptimizerSteps {
   int64_t noted_ = 0;
 };
 
-}  // namespace ddprun::worker
-
-namespace torch::autograd {
-struct Node;
-}  // namespace torch::autograd
-
-namespace ddprun::worker {
-
 // Records whether a backward pass has reached a module's parameters. Neither c10d's reducer nor
 // ZeroReducer notices a pass that reaches none of them. Gradients don't show it either, because
 // views into buckets stay defined.
@@ -52,7 +45,7 @@ class GradientWatch {
 
  private:
   struct Hook {
-    std::shared_ptr<torch::autograd::Node> node;
+    decltype(torch::autograd::Edge::function) node;
     uintptr_t key = 0;
   };
   std::vector<Hook> hooks_;

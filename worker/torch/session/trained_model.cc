@@ -52,6 +52,14 @@ torch::optim::SGDOptions OptionsOf(const Sgd& kind, double rate, double weight_d
       .weight_decay(weight_decay);
 }
 
+// What a newer LibTorch finds unchanged in a group's options it takes from the optimizer's. The
+// groups' options are whole, so the optimizer has the unchanged ones.
+torch::optim::AdamWOptions Unchanged(const AdamW& /*kind*/) { return torch::optim::AdamWOptions(); }
+
+torch::optim::SGDOptions Unchanged(const Sgd& /*kind*/) {
+  return torch::optim::SGDOptions(/*lr=*/1e-3);
+}
+
 template <typename Kind>
 using FusedOf = std::conditional_t<std::is_same_v<Kind, AdamW>, FusedAdamW, FusedSGD>;
 
@@ -170,7 +178,7 @@ absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> TrainedModel::MakeOptim
       DDPRUN_RETURN_IF_ERROR(GetOptimizerState(*made).status());
       return made;
     } else {
-      const auto defaults = OptionsOf(one, schedule_.peak, options_.weight_decay);
+      const auto defaults = Unchanged(one);
       const auto all = WithOptions(one, groups, decays);
       if (options_.zero_stage == "0") return std::make_unique<FusedOf<Kind>>(all, defaults);
       ZeroOptions zero_options = {.stage = options_.zero_stage[0] - '0',

@@ -9,6 +9,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "worker/torch/collectives/single_tensor_collectives.h"
 #include "worker/torch/errors/exception_status.h"
 
 // When buckets of parameters come and go.
@@ -130,7 +131,7 @@ void ZeroGatherer::Begin(size_t bucket) {
     return;
   }
   whole.input = place.updated.to(place.parameters.device());
-  whole.work = group_._allgather_base(place.parameters, whole.input);
+  whole.work = AllGatherTensor(group_, place.parameters, whole.input);
   bytes_ += static_cast<int64_t>(place.parameters.nbytes());
   most_bytes_ = std::max(most_bytes_, bytes_);
 }

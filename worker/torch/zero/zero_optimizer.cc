@@ -18,6 +18,7 @@
 #include "ddprun/fused_optimizers.h"
 #include "ddprun/parameters.h"
 #include "worker/torch/collectives/collectives.h"
+#include "worker/torch/collectives/single_tensor_collectives.h"
 #include "worker/torch/context/context_implementation.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/optim/master_parameters.h"
@@ -140,7 +141,7 @@ void ZeroImplementation::GatherParameters() {
     // A copy, not a part of the output, because a backend may copy from one to the other.
     inputs.push_back(bucket.updated.is_same(bucket.share) ? bucket.share.clone()
                                                           : bucket.updated.to(device));
-    works.push_back(group->_allgather_base(bucket.parameters, inputs.back()));
+    works.push_back(worker::AllGatherTensor(*group, bucket.parameters, inputs.back()));
   }
   for (const auto& work : works) work->wait();
 }

@@ -19,6 +19,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ddprun/status_error.h"
+#include "worker/torch/collectives/single_tensor_collectives.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/optim/storage_on_use.h"
 
@@ -219,7 +220,7 @@ void ZeroReducer::Send(size_t bucket) {
   const bool direct = !transfer.adds && target.updated.device() == target.share.device();
   transfer.output = direct ? ZeroStorage::GradientOf(target) : at::empty_like(target.share);
   if (scatters_) {
-    transfer.work = group_._reduce_scatter_base(transfer.output, transfer.full);
+    transfer.work = ReduceScatterTensor(group_, transfer.output, transfer.full);
   } else {
     std::vector<torch::Tensor> whole = {transfer.full};
     transfer.work = group_.allreduce(whole);

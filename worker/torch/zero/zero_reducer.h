@@ -1,6 +1,7 @@
 #ifndef DDPRUN_WORKER_TORCH_ZERO_ZERO_REDUCER_H_
 #define DDPRUN_WORKER_TORCH_ZERO_ZERO_REDUCER_H_
 
+#include <torch/csrc/autograd/edge.h>
 #include <torch/types.h>
 
 #include <cstddef>
@@ -48,7 +49,6 @@ class TakenGradients : public StorageOwner {
 
 namespace torch::autograd {
 struct FunctionPreHook;
-struct Node;
 }  // namespace torch::autograd
 
 namespace ddprun::worker {
@@ -89,7 +89,7 @@ class ZeroReducer {
 
  private:
   struct Hook {
-    std::shared_ptr<torch::autograd::Node> node;
+    decltype(torch::autograd::Edge::function) node;
     uintptr_t key = 0;
     const torch::autograd::FunctionPreHook* before = nullptr;
   };

@@ -7,6 +7,7 @@
 
 #include "base/status_macros.h"
 #include "ddprun/parameters.h"
+#include "worker/torch/collectives/single_tensor_collectives.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/zero/zero_state.h"
 
@@ -71,7 +72,7 @@ ZeroState GatherShares(const ZeroImplementation& zero, uint32_t target,
     const ZeroBucket& bucket = zero.storage->buckets()[i];
     torch::Tensor share = share_of(i).to(zero.device);
     torch::Tensor all = at::empty(bucket.parameters.sizes(), share.options());
-    zero.group->_allgather_base(all, share)->wait();
+    AllGatherTensor(*zero.group, all, share)->wait();
     if (zero.storage->rank() != target) continue;
     const torch::Tensor flat = all.cpu();
     for (const ZeroSlot& slot : bucket.layout.slots) {

@@ -15,6 +15,7 @@
 #include "absl/strings/str_split.h"
 #include "base/status_macros.h"
 #include "worker/torch/collectives/collectives.h"
+#include "worker/torch/collectives/single_tensor_collectives.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/optim/master_parameters.h"
 #include "worker/torch/optim/optimizer_state.h"
@@ -85,7 +86,7 @@ absl::StatusOr<torch::Tensor> GatherField(const ZeroImplementation& zero, size_t
     worker::ZeroStorage::PartOf(pieces[i].piece, share).copy_(found->second);
   }
   torch::Tensor all = at::empty(place.parameters.sizes(), options);
-  zero.group->_allgather_base(all, share)->wait();
+  worker::AllGatherTensor(*zero.group, all, share)->wait();
   DDPRUN_RETURN_IF_ERROR(zero.AwaitGroup());
   return all;
 }
