@@ -114,6 +114,18 @@ class Versions(PythonTestCase):
         parts = self.bed.start_process("parts", [PYTHON, PARTS], output=self.bed.path("parts.out"), env=self.bed.environment)
         self.assert_status(0, parts, PATIENCE)
 
+    def test_each_collective_gives_what_torchs_own_group_gives(self):
+        given = {}
+        for group in ("torch", "elastic"):
+            script = os.path.join(SUPPORT, "every_collective.py")
+            job = self.bed.run(group, ["--standalone", "--nproc_per_node", 3, script, group])
+            self.assert_status(0, job, PATIENCE)
+            lines = [line.partition(": ") for line in job.text().splitlines() if not line.startswith(("ddprun", "[Gloo]"))]
+            given[group] = {name: result for name, _, result in lines if result}
+        self.assertGreater(len(given["torch"]), 40)
+        works = {name: result for name, result in given["torch"].items() if not result.endswith("Error")}
+        self.assertEqual(works, {name: given["elastic"].get(name) for name in works})
+
     def test_torchruns_places_in_programs_lead_here(self):
         script = self.bed.write("places.py", PLACES)
         text = self.text_of(self.python("module", ["-m", "torch.distributed.run", "--nproc_per_node", 2, script],

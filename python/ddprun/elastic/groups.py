@@ -48,8 +48,12 @@ CONNECT_TIMEOUT = timedelta(seconds=120)
 _COLLECTIVES = (
     "allreduce", "allreduce_coalesced", "allgather", "_allgather_base", "allgather_into_tensor_coalesced", "allgather_coalesced",
     "alltoall", "alltoall_base", "barrier", "broadcast", "gather", "reduce", "reduce_scatter", "_reduce_scatter_base",
-    "reduce_scatter_tensor_coalesced", "scatter", "send", "recv", "recv_anysource", "monitored_barrier")
-
+    "reduce_scatter_tensor_coalesced", "scatter", "gather_single", "send", "recv", "recv_anysource", "monitored_barrier")
+# torch 2.15 calls some of them by other names.
+_NEW_NAMES = {
+    "all_gather_single": "_allgather_base", "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
+    "reduce_scatter_single": "_reduce_scatter_base", "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
+    "all_to_all_single": "alltoall_base"}
 
 _REDUCE_SCATTERS = ("reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced")
 # Operations whose works can't be watched; they end by themselves.
@@ -468,16 +472,16 @@ class _StandIn:
     gave_up, gpu = False, None
 
     def __init__(self, inner):
-        self._inner = inner
+        self.inner = inner
 
     def settle(self):
         pass
 
     def run(self, name, arguments, named):
-        return getattr(self._inner, name)(*arguments, **named)
+        return getattr(self.inner, name)(*arguments, **named)
 
     def release(self):
-        self._inner = None
+        self.inner = None
 
 
 class _Group(dist.ProcessGroup):
@@ -518,6 +522,12 @@ class _Group(dist.ProcessGroup):
     def setGroupName(self, name):
         self._name = name
 
+    _set_group_name = setGroupName  # what torch 2.4 calls
+
+    def _get_backend(self, device):
+        """torch 2.15 asks it what it can do."""
+        return self.backend.inner
+
     @property
     def group_name(self):
         return self._name
@@ -535,6 +545,8 @@ def _forwarding(name):
 
 for _name in _COLLECTIVES:
     setattr(_Group, _name, _forwarding(_name))
+for _new, _name in _NEW_NAMES.items():
+    setattr(_Group, _new, getattr(_Group, _name))
 
 
 class Groups:

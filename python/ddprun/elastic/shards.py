@@ -80,7 +80,8 @@ def clean(model):
             group._post_forward_indices.clear()
             group._to_sharded()
             for parameter in group.fsdp_params:
-                parameter.unsharded_accumulated_grad = None
+                if "unsharded_accumulated_grad" in vars(parameter):  # since torch 2.15 it is that of the unsharded parameter
+                    parameter.unsharded_accumulated_grad = None
                 if hasattr(parameter, "_unsharded_param"):
                     parameter._unsharded_param.grad = None
         state._state_ctx.iter_forward_root = None
