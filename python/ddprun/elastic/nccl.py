@@ -82,11 +82,6 @@ class Gpu:
         self._inner, self._device, self._aborting = None, None, None
         self._lock = threading.Lock()
 
-    @property
-    def device(self):
-        """Where it has connected; None = nowhere so far."""
-        return self._device
-
     def run(self, device, name, arguments, named, work_of):
         """The work of a collective. work_of(the work of NCCL's, settle)."""
         if name in _COALESCED:
