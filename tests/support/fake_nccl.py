@@ -36,7 +36,7 @@ class Work:
     def get_future(self):
         def ended(future):
             try:
-                return future.value()
+                return future.value() or self.tensors
             except RuntimeError:
                 self.spoil()
                 return self.tensors
@@ -44,6 +44,21 @@ class Work:
 
     def is_completed(self):
         return self.work.is_completed()
+
+
+class Over:
+    """A collective that has never begun."""
+
+    def wait(self):
+        pass
+
+    def get_future(self):
+        future = torch.futures.Future()
+        future.set_result([])
+        return future
+
+    def is_completed(self):
+        return True
 
 
 class Group:
@@ -61,13 +76,21 @@ class Group:
         self.backend.know_sockets()
 
     def __getattr__(self, name):
-        return lambda *arguments, **named: Work(self.backend.run(name, arguments, named), arguments[0])
+        return lambda *arguments, **named: self.begin(name, arguments, named)
+
+    def begin(self, name, arguments, named):
+        try:
+            return Work(self.backend.run(name, arguments, named), arguments[0])
+        except groups.PeerError:  # it is aborted, and nobody has asked
+            work = Work(Over(), arguments[0])
+            work.spoil()
+            return work
 
     def allreduce(self, *arguments):
         self.reduced += 1
         if f"{os.environ['DDPRUN_GENERATION']}:{self.backend.inner.rank()}:{self.reduced}" in ENDS:
             os.kill(os.getpid(), signal.SIGKILL)
-        return Work(self.backend.run("allreduce", arguments, {}), arguments[0])
+        return self.begin("allreduce", arguments, {})
 
     def abort(self):
         self.backend.shut_down("the group is aborted")
@@ -84,7 +107,9 @@ def install():
     nccl.connected, nccl.synchronize, nccl.missing_parts = connected, lambda _: None, lambda: []
     nccl.device_of = lambda values: DEVICE if any(_tensors(values)) else None
     if os.environ.get("ELASTIC_NEVER_SETTLES"):
-        nccl.Gpu.settle = groups._Backend._check = lambda _: None
+        check = groups._Backend._check
+        groups._Backend._check = lambda backend: check(backend) if backend.gpu is None else None
+        nccl.Gpu.settle = lambda _: None
 
 
 def _tensors(values):
