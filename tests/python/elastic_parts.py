@@ -24,7 +24,7 @@ sys.path[:0] = [os.path.join(HERE, "..", "..", "python")]
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from ddprun import elastic  # noqa: E402
-from ddprun.elastic import groups, handover, resharding, snapshot, transfer, unkept  # noqa: E402
+from ddprun.elastic import groups, handover, nccl, resharding, shards, snapshot, transfer, unkept  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
@@ -143,6 +143,25 @@ class OldTorch(unittest.TestCase):
         with unittest.mock.patch.object(torch, "__version__", "2.3.1+cpu"):
             self.assertEqual("torch 2.3.1+cpu is older than 2.4", elastic._obstacle("gloo", {}))
         self.assertEqual("", elastic._obstacle("gloo", {}))
+
+
+class Nccl(unittest.TestCase):
+    def test_only_the_group_of_its_own_takes_it(self):
+        """Scripts that don't change have another way to their group."""
+        refusal = "groups of nccl can't be renewed yet, only Gloo's"
+        with unittest.mock.patch.object(nccl, "missing_parts", return_value=[]):
+            self.assertEqual("", elastic._obstacle("nccl", {"device_id": 0}, takes_nccl=True))
+            with unittest.mock.patch.dict(os.environ, {"DDPRUN_ELASTIC_NCCL": "1"}):
+                self.assertEqual(refusal, elastic._obstacle("nccl", {}))
+
+    def test_what_never_settles_is_refused(self):
+        """It would learn what an aborted collective has left."""
+        patched = unittest.mock.patch.object
+        with patched(groups.groups, "has_nccl", True):
+            with patched(elastic, "_membership", object()), self.assertRaisesRegex(ValueError, "a Trainer can't be kept"):
+                elastic.attach(None)
+            with patched(shards, "is_sharded", return_value=True), self.assertRaisesRegex(TypeError, "fully_shard"):
+                shards.ShardedParts(torch.nn.Linear(1, 1), torch.optim.SGD([torch.ones(1)], 1.0), None, None, None, None)
 
 
 class Mistakes(Case):

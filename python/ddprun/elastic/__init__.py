@@ -47,7 +47,7 @@ def init_process_group(backend=None, timeout=timedelta(minutes=30), **named):
     """
     global _membership, _said_why_not
     membership = _Membership.of_environment()
-    why = _obstacle(backend, named)
+    why = _obstacle(backend, named, takes_nccl=_nccl.wanted())
     if membership is None or why:
         if membership is not None:
             _said_why_not = True
@@ -74,14 +74,14 @@ def _is_for_gpu(backend):
     return backend in _FOR_GPU or backend is None and torch.cuda.is_available()
 
 
-def _obstacle(backend, named):
-    """Why the group can't outlive a failure; "" = it can."""
+def _obstacle(backend, named, takes_nccl=False):
+    """Why the group can't outlive a failure; "" = it can. takes_nccl: the caller has NCCL's groups renewed, too."""
     if tuple(int(one) for one in torch.__version__.split(".")[:2]) < _TORCH:
         return f"torch {torch.__version__} is older than {'.'.join(map(str, _TORCH))}"
     missing = [*_groups.missing_parts(), *_reducer.missing_parts()]
     if missing:
         return f"torch {torch.__version__} lacks {', '.join(missing)}"
-    if _is_for_gpu(backend) and _nccl.wanted():
+    if _is_for_gpu(backend) and takes_nccl:
         missing = _nccl.missing_parts()
         if missing:
             return f"torch {torch.__version__} lacks {', '.join(missing)}"
@@ -127,6 +127,7 @@ def attach(trainer):
             _say("attach() finds no group of elastic.init_process_group(), which comes before the TrainingArguments: a failure "
                  "restarts all processes")
         return None
+    _groups.groups.refuse_nccl("a Trainer", ValueError)
     from ddprun.elastic import trainer as implementation
     missing = implementation.missing_parts(trainer)
     if missing:

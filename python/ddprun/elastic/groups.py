@@ -140,13 +140,37 @@ def _held(work):
     return work
 
 
-class _Work(PythonWork):
+class _Wrapper(PythonWork):
+    """A work around one of torch's."""
+
+    def __init__(self, inner):
+        super().__init__()
+        self._inner = inner
+
+    def get_future(self):
+        self.asked()
+        return self._inner.get_future()
+
+    def is_completed(self):
+        return self._inner.is_completed()
+
+    def is_success(self):
+        return self._inner.is_success()
+
+    def exception(self):
+        return self._inner.exception()
+
+    def result(self):
+        return self._inner.result()
+
+
+class _Work(_Wrapper):
     """A collective under way."""
 
     def __init__(self, inner, backend, tensors):
         """tensors: what it fills."""
-        super().__init__()
-        self._inner, self._backend, self._tensors = inner, backend, tensors
+        super().__init__(inner)
+        self._backend, self._tensors = backend, tensors
 
     def wait(self, timeout=None):
         self.asked()
@@ -172,10 +196,6 @@ class _Work(PythonWork):
                 raise PeerError(f"{groups.over.why}: {error}{groups.advice}") from None
             raise
 
-    def get_future(self):
-        self.asked()
-        return self._inner.get_future()
-
     def wait_for_gloo(self, seconds):
         """Returns whether Gloo has ended it within so many seconds."""
         try:
@@ -188,44 +208,19 @@ class _Work(PythonWork):
         """Ends waits on its future. Gloo must have forgotten it. Threads: any."""
         self._inner.get_future().set_result(self._tensors)
 
-    def is_completed(self):
-        return self._inner.is_completed()
 
-    def is_success(self):
-        return self._inner.is_success()
-
-    def exception(self):
-        return self._inner.exception()
-
-    def result(self):
-        return self._inner.result()
-
-
-class _GpuWork(PythonWork):
+class _GpuWork(_Wrapper):
     """A collective of a GPU's, which its stream waits for."""
 
     def __init__(self, inner, settle):
-        super().__init__()
-        self._inner, self._settle = inner, settle
+        super().__init__(inner)
+        self._settle = settle
 
     def wait(self, timeout=None):
         self.asked()
         self._inner.wait()
         self._settle()
         return True
-
-    def get_future(self):
-        self.asked()
-        return self._inner.get_future()
-
-    def is_completed(self):
-        return self._inner.is_completed()
-
-    def is_success(self):
-        return self._inner.is_success()
-
-    def result(self):
-        return self._inner.result()
 
 
 class _Several(PythonWork):
@@ -562,6 +557,11 @@ class Groups:
         self.advice = ""     # ends the text of an error that a peer's loss has caused
         self.timeout = timedelta(minutes=30)
         self.has_nccl = False  # tensors on GPUs go over NCCL
+
+    def refuse_nccl(self, what, error):
+        """Raises an error of that kind where NCCL's groups are renewed: only the Session of DistributedDataParallel settles them."""
+        if self.has_nccl:
+            raise error(f"{what} can't be kept over NCCL yet: unset DDPRUN_ELASTIC_NCCL, and a failure restarts all processes")
 
     def settle(self):
         """Waits for the GPU. PeerError: what a collective has given there may be nonsense."""

@@ -179,6 +179,7 @@ class _Elastic:
             else:
                 self.set_world_ranks()
                 elastic.init_process_group(self._get_process_group_backend(), timeout=self._timeout)
+                groups.refuse_nccl("Lightning's fit()", TypeError)
         self._membership = elastic._membership if dist.is_initialized() and membership is not None else None
         super().setup_distributed()
         if self._membership is not None and self._journal is None and self._on_refusal is None:
