@@ -14,7 +14,8 @@ class Check:
 CHECKS = (
     Check("train", "a DDP script and C++ Sessions over NCCL: one rank, three on the GPU, the CPU's losses", 60),
     Check("survivors", "C++ workers that are killed over NCCL: the others keep process and state", 90),
-    Check("elastic", "Python loops that train through kills over NCCL: survivors keep processes, all have the same bits", 150),
+    Check("elastic", "Python loops, DDP and FSDP2, that train through kills over NCCL: processes are kept, and bits", 180),
+    Check("memory", "a GPU's state in the agent's memory: a killed worker's bits, GB/s beside the copy engine", 60),
     Check("kills", "a killed Python worker: its next step, cold and warm, by part", 120),
     Check("warm_fork", "a parked interpreter holds nothing of a GPU, whatever its modules ask at import; forks have theirs", 60),
     Check("hang", "a rank in an endless kernel or missing from a collective is named; one that waits for the GPU is healthy", 60),

@@ -12,7 +12,6 @@ import unittest
 from gpu_bed import ON_GPU, PATIENCE, RANKS, ROOT, GpuCase, figure
 from timeline import wait_readable
 
-SCRIPT = str(ROOT / "tests" / "support" / "elastic_python.py")
 FORM = "gpu" if ON_GPU else "nccl"
 SEED = int(os.environ.get("DDPRUN_TEST_SEED", random.SystemRandom().randrange(1 << 32)))
 WAIT = 40 if ON_GPU else PATIENCE  # seconds; what would fail later there fails at the check's limit, without a word
@@ -20,7 +19,9 @@ BETWEEN = 15 if ON_GPU else 5  # steps between two kills
 PAUSE = 0.02  # seconds that a step computes for
 
 
-class Elastic(GpuCase):
+class ElasticCase(GpuCase):
+    SCRIPT, EVERY = "elastic_python.py", ()
+
     def setUp(self):
         super().setUp()
         print(f"DDPRUN_TEST_SEED={SEED}", flush=True)
@@ -29,22 +30,24 @@ class Elastic(GpuCase):
     def start(self, name, steps, *forms):
         self.journal = self.bed.follower.follow(self.bed.path(f"{name}.steps"))
         options = ("--warm", "on", "--warm_memory", "50%", "--preload", "torch,torch.distributed,torch._dynamo")
-        return self.launch(RANKS, options, SCRIPT, self.journal.path, steps, FORM, *forms, name=name)
+        script = str(ROOT / "tests" / "support" / self.SCRIPT)
+        return self.launch(RANKS, options, script, self.journal.path, steps, *self.EVERY, FORM, *forms, name=name)
 
     def end(self, agent, steps):
-        """What all ranks have at the end."""
+        """What the ranks have at the end."""
         self.finish_job(agent)
         self.bed.follower.refresh()
         ends = self.journal.find("end")
         self.assertEqual([steps] * RANKS, [line["step"] for line in ends])
-        self.assertEqual(1, len({line["digest"] for line in ends}), "all ranks have the same bits")
-        return ends[0]["digest"]
+        if not self.EVERY:
+            self.assertEqual(1, len({line["digest"] for line in ends}), "all ranks have the same bits")
+        return {line["rank"]: line["digest"] for line in ends}
 
     def newest(self, rank):
         return max(self.journal.find("step", rank=rank), key=lambda line: line["t"], default=None)
 
     def kill(self, agent, number, rng):
-        """Kills a rank when all have done some more steps; seconds until all have done one again."""
+        """Kills a rank after some more steps. Returns the seconds until its successor is ready, and until all do a step."""
         def all_there():
             self.bed.follower.refresh()
             lines = [self.newest(rank) for rank in range(RANKS)]
@@ -60,7 +63,8 @@ class Elastic(GpuCase):
             after = [self.newest(rank) for rank in range(RANKS)]
             return after if all(line["t"] > killed and line["generation"] > number for line in after) else None
         after = self.bed.wait(all_go_on, "a step of all", WAIT, [agent])
-        return max(line["t"] for line in after) - killed
+        ready = max((line["t"] for line in self.journal.find("ready") if line["t"] > killed), default=killed)
+        return ready - killed, max(line["t"] for line in after) - killed
 
     def check_kills(self, name, kills, *forms):
         steps = (kills + 2) * BETWEEN
@@ -70,13 +74,16 @@ class Elastic(GpuCase):
         digest = self.end(agent, steps)
         self.assertEqual(RANKS + kills, len(self.bed.events.find("worker_started")), "survivors were started anew")
         figure(f"{name}_kills", kills, "")
-        figure(f"{name}_stall", statistics.median(stalls), "s")
-        figure(f"{name}_stall_worst", max(stalls), "s")
+        for part, seconds in zip(("until_the_new_worker_is_ready", "stall"), zip(*stalls)):
+            figure(f"{name}_{part}", statistics.median(seconds), "s")
+            figure(f"{name}_{part}_worst", max(seconds), "s")
         undisturbed = self.end(self.start(f"{name} undisturbed", steps, *forms), steps)
         figure(f"{name}_same_bits_as_undisturbed", int(digest == undisturbed), "")
         if not ON_GPU:  # NCCL may add in another order in another generation
             self.assertEqual(undisturbed, digest)
 
+
+class Elastic(ElasticCase):
     def test_plain(self):
         self.check_kills("plain", 100 if ON_GPU else 2)
 
@@ -86,6 +93,14 @@ class Elastic(GpuCase):
     @unittest.skipUnless(ON_GPU, "python_elastic_nccl has the twin")
     def test_large(self):
         self.check_kills("large", 10, "large")
+
+
+class Shards(ElasticCase):
+    """FSDP2: all go back to checkpoints of each five steps in the agent's memory."""
+    SCRIPT, EVERY = "elastic_fsdp.py", (5,)
+
+    def test_shards(self):
+        self.check_kills("fsdp", 10 if ON_GPU else 1)
 
 
 if __name__ == "__main__":

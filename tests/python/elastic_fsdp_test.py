@@ -22,12 +22,12 @@ EVERY = 5
 
 
 class ShardsCase(ElasticCase):
-    def start(self, *forms, workers=3, steps=STEPS, every=EVERY, options=(), name="job", ends=()):
+    def start(self, *forms, workers=3, steps=STEPS, every=EVERY, options=(), name="job", ends=(), env=None):
         """ends: (generation, rank, step, where) at which a worker ends."""
         journal = self.bed.follower.follow(self.bed.path(f"{name}.steps"))
         events = self.bed.follower.follow(self.bed.path(f"{name}.events"))
         agent = self.bed.run(name, ["--nproc_per_node", workers, *AHEAD, "--event_log", events.path, *options, TRAINING,
-                                    journal.path, steps, every, *forms], env=self.environment(ends))
+                                    journal.path, steps, every, *forms], env={**self.environment(ends), **(env or {})})
         return agent, journal, events
 
     @staticmethod

@@ -24,7 +24,7 @@ sys.path[:0] = [os.path.join(HERE, "..", "..", "python")]
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from ddprun import elastic  # noqa: E402
-from ddprun.elastic import groups, handover, nccl, resharding, shards, snapshot, transfer, unkept  # noqa: E402
+from ddprun.elastic import groups, handover, nccl, resharding, snapshot, transfer, unkept  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
@@ -160,8 +160,6 @@ class Nccl(unittest.TestCase):
         with patched(groups.groups, "has_nccl", True):
             with patched(elastic, "_membership", object()), self.assertRaisesRegex(ValueError, "a Trainer can't be kept"):
                 elastic.attach(None)
-            with patched(shards, "is_sharded", return_value=True), self.assertRaisesRegex(TypeError, "fully_shard"):
-                shards.ShardedParts(torch.nn.Linear(1, 1), torch.optim.SGD([torch.ones(1)], 1.0), None, None, None, None)
 
 
 class Mistakes(Case):

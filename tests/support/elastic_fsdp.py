@@ -5,7 +5,8 @@ Session keeps. Forms: clip (the norm of all gradients), accumulate (two batches 
 mesh of two dimensions: copies of shards), bf16 (mixed precision), evaluate (a pass after each epoch, in session.step()),
 average (an average of the parameters, in shards), workers (of the DataLoader), parts (lines with this rank's part of the
 state, at the beginning and with each checkpoint), bare (no session.step()), lacking (torch lacks a name), compiled (layers),
-lonely (torch's own group), still (no dropout), idle (clean() does nothing: the twin).
+lonely (torch's own group), still (no dropout), idle (clean() does nothing: the twin), nccl (fake_nccl.py's groups), gpu (the
+training is on one, over NCCL), strict (the body raises an error of its own if a loss isn't finite).
 FSDP_ENDS="GENERATION:RANK:STEP:WHERE,...": that rank ends in that step: before it, in its forward or backward pass, or after the
 update.
 """
@@ -62,9 +63,14 @@ class Training:
     def __init__(self, journal, steps, every, forms):
         self.steps, self.forms = steps, set(forms)
         torch.manual_seed(7 + int(os.environ["RANK"]))
-        (dist if "lonely" in forms else elastic).init_process_group("gloo")
+        if "nccl" in forms:
+            import fake_nccl
+            fake_nccl.install()
+        self.device = "cuda" if "gpu" in forms else "cpu"
+        (dist if "lonely" in forms else elastic).init_process_group("nccl" if self.forms & {"nccl", "gpu"} else "gloo")
         torch.manual_seed(3)
-        self.model = self.sharded(network(nn.LayerNorm if "bf16" in forms else nn.BatchNorm1d, 0 if "still" in forms else 0.1))
+        model = network(nn.LayerNorm if "bf16" in forms else nn.BatchNorm1d, 0 if "still" in forms else 0.1)
+        self.model = self.sharded(model.to(self.device))
         self.optimizer = torch.optim.AdamW(self.model.parameters(), lr=1e-3)
         self.scheduler = torch.optim.lr_scheduler.CosineAnnealingLR(self.optimizer, 500)
         self.average = Average(self.model)
@@ -92,7 +98,7 @@ class Training:
     def sharded(self, model):
         options = {}
         if "halves" in self.forms:
-            options["mesh"] = init_device_mesh("cpu", (2, dist.get_world_size() // 2), mesh_dim_names=("copies", "shards"))
+            options["mesh"] = init_device_mesh(self.device, (2, dist.get_world_size() // 2), mesh_dim_names=("copies", "shards"))
         if "bf16" in self.forms:
             options["mp_policy"] = MixedPrecisionPolicy(param_dtype=torch.bfloat16, reduce_dtype=torch.float32)
         for number in range(3):
@@ -117,7 +123,9 @@ class Training:
         self.ends("before")
         is_last = "accumulate" not in self.forms or number % 2 == 1
         self.model.set_requires_gradient_sync(is_last)
-        loss = self.model(inputs).float().pow(2).mean()
+        loss = self.model(inputs.to(self.device)).float().pow(2).mean()
+        if "strict" in self.forms and not loss.isfinite():
+            raise ValueError(f"the loss is {loss.item()}")
         loss.backward()
         if not is_last:
             return
@@ -159,7 +167,7 @@ class Training:
         self.model.eval()
         try:
             with torch.no_grad():
-                total = self.model(torch.ones(4, 16)).mean()
+                total = self.model(torch.ones(4, 16, device=self.device)).mean()
             dist.all_reduce(total)
         finally:
             self.model.train()
@@ -170,7 +178,7 @@ class Training:
         states = [self.model.state_dict(), *self.optimizer.state_dict()["state"].values()]
         for state in [*states, *([self.average.values] if "average" in self.forms else [])]:
             for value in state.values():
-                whole.update(getattr(value, "_local_tensor", value).numpy().tobytes())
+                whole.update(getattr(value, "_local_tensor", value).cpu().numpy().tobytes())
         whole.update(repr([self.scheduler.state_dict(), self.sampler.state_dict(), self.session.step_number]).encode())
         return whole.hexdigest()
 

@@ -1,8 +1,8 @@
 """NCCL's groups on machines without a GPU, for tests: collectives over Gloo that end without an error, with nonsense, when their
 group is aborted, as NCCL's do.
 
-ELASTIC_DIES_IN="GENERATION:RANK:NUMBER,...": that rank ends itself in place of that all-reduce of the generation, so the others
-are in it. ELASTIC_NEVER_SETTLES: nobody asks whether a group was aborted.
+ELASTIC_DIES_IN="GENERATION:RANK:NUMBER,...": that rank ends itself in place of that sum (all-reduce or reduce-scatter) of the
+generation, so the others are in it. ELASTIC_NEVER_SETTLES: nobody asks whether a group was aborted.
 """
 
 import os
@@ -16,11 +16,12 @@ from ddprun.elastic import groups, nccl
 
 ENDS = os.environ.get("ELASTIC_DIES_IN", "").split(",")
 DEVICE = torch.device("cpu")
+SUMS = ("allreduce", "_reduce_scatter_base")
 
 
 class Work:
     def __init__(self, work, tensors):
-        self.work, self.tensors = work, tensors
+        self.work, self.tensors = work, [tensors] if isinstance(tensors, torch.Tensor) else tensors
 
     def wait(self):
         try:
@@ -63,7 +64,7 @@ class Over:
 
 class Group:
     def __init__(self, store, rank, size, timeout):
-        self.reduced = 0
+        self.sums = 0
         device, address = groups._device()
         store.set(f"listener{rank}", address)
         self.backend = groups._Backend([store.get(f"listener{one}").decode() for one in range(size)], timeout)
@@ -79,18 +80,15 @@ class Group:
         return lambda *arguments, **named: self.begin(name, arguments, named)
 
     def begin(self, name, arguments, named):
+        self.sums += name in SUMS
+        if name in SUMS and f"{os.environ['DDPRUN_GENERATION']}:{self.backend.inner.rank()}:{self.sums}" in ENDS:
+            os.kill(os.getpid(), signal.SIGKILL)
         try:
             return Work(self.backend.run(name, arguments, named), arguments[0])
         except groups.PeerError:  # it is aborted, and nobody has asked
             work = Work(Over(), arguments[0])
             work.spoil()
             return work
-
-    def allreduce(self, *arguments):
-        self.reduced += 1
-        if f"{os.environ['DDPRUN_GENERATION']}:{self.backend.inner.rank()}:{self.reduced}" in ENDS:
-            os.kill(os.getpid(), signal.SIGKILL)
-        return self.begin("allreduce", arguments, {})
 
     def abort(self):
         self.backend.shut_down("the group is aborted")
@@ -109,7 +107,7 @@ def install():
     if os.environ.get("ELASTIC_NEVER_SETTLES"):
         check = groups._Backend._check
         groups._Backend._check = lambda backend: check(backend) if backend.gpu is None else None
-        nccl.Gpu.settle = lambda _: None
+        nccl.Gpu.settle, nccl.Gpu.is_settled = lambda _: None, property(lambda _: True, lambda *_: None)
 
 
 def _tensors(values):

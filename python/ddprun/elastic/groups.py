@@ -219,7 +219,8 @@ class _GpuWork(_Wrapper):
     def wait(self, timeout=None):
         self.asked()
         self._inner.wait()
-        self._settle()
+        if not nccl.is_called_by_fsdp():
+            self._settle()
         return True
 
 
@@ -313,6 +314,10 @@ class _Backend:
     def _check(self):
         if self.why:
             raise PeerError(f"no collective begins: {self.why}{groups.advice}")
+
+    def may_be_wrong(self):
+        """Whether a collective of a generation that has ended may have seemed to end."""
+        return self.gave_up or self.gpu is not None and not self.gpu.is_settled
 
     def settle(self):
         """Waits for the GPU. PeerError: what the group's collectives have given there may be nonsense."""
@@ -464,10 +469,11 @@ def _device():
 class _StandIn:
     """A backend that ends all collectives at once, without other ranks."""
 
-    gave_up, gpu = False, None
-
     def __init__(self, inner):
         self.inner = inner
+
+    def may_be_wrong(self):
+        return False
 
     def settle(self):
         pass
@@ -559,7 +565,7 @@ class Groups:
         self.has_nccl = False  # tensors on GPUs go over NCCL
 
     def refuse_nccl(self, what, error):
-        """Raises an error of that kind where NCCL's groups are renewed: only the Session of DistributedDataParallel settles them."""
+        """Raises an error of that kind where NCCL's groups are renewed: only a Session settles them."""
         if self.has_nccl:
             raise error(f"{what} can't be kept over NCCL yet: unset DDPRUN_ELASTIC_NCCL, and a failure restarts all processes")
 
@@ -570,7 +576,7 @@ class Groups:
 
     def gave_up(self):
         """Whether a collective that seemed to end didn't."""
-        return bool(self.over is not None and self.over.why) and any(group.backend.gave_up for group, _ in self._all)
+        return bool(self.over is not None and self.over.why) and any(group.backend.may_be_wrong() for group, _ in self._all)
 
     def is_all(self, group):
         """Whether a group is that of all ranks."""

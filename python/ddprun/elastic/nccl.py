@@ -4,8 +4,9 @@ NCCL differs from Gloo in three ways:
 
 - The host only enqueues a collective, and runs ahead. A collective in an aborted group ends *without an error*, and what is queued
   behind it, such as the optimizer's step, reads nonsense. So a caller that is about to use results for good calls settle(), which
-  waits for the stream and then asks whether the group was aborted. (The threads that watch for errors would end the process; four
-  variables of torch's stop them.)
+  waits for the stream and then asks whether the group was aborted. wait() does so for the program's own collectives; FSDP2's, which
+  run ahead of each layer, are settled before the update. (The threads that watch for errors would end the process; four variables
+  of torch's stop them.)
 - abort() ends all waits, and takes half a second; it runs in a thread of its own.
 - A connect can't be aborted, because there is nothing to abort yet. It ends when the sockets that it has opened are shut down, those
   that listen, too.
@@ -32,6 +33,7 @@ from ddprun.elastic.store import PeerError
 _VARIABLES = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
               "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0", "TORCH_NCCL_ENABLE_MONITORING": "0"}
 _ABORT_SECONDS = 20.0
+_BETWEEN = ("ddprun.elastic.", "torch.distributed.distributed_c10d", "torch.distributed.c10d_logger")  # a collective's callers
 _COALESCED = {"allgather_into_tensor_coalesced": "_allgather_base", "reduce_scatter_tensor_coalesced": "_reduce_scatter_base"}
 
 
@@ -44,6 +46,14 @@ def missing_parts():
     """The names used here that this version of torch lacks; [] = none."""
     group = getattr(c10d, "ProcessGroupNCCL", None)
     return [f"ProcessGroupNCCL.{name}" for name in ("Options", "abort", "eager_connect_single_device") if not hasattr(group, name)]
+
+
+def is_called_by_fsdp():
+    """Whether fully_shard() is what asks torch for a collective, or waits for one."""
+    frame = sys._getframe(1)
+    while frame is not None and frame.f_globals.get("__name__", "").startswith(_BETWEEN):
+        frame = frame.f_back
+    return frame is not None and frame.f_globals.get("__name__", "").startswith("torch.distributed.fsdp.")
 
 
 def device_of(values):
@@ -80,6 +90,7 @@ class Gpu:
         sockets(): copies of this process' TCP sockets."""
         self._place, self._over, self._advice, self._sockets = place, over, advice, sockets
         self._inner, self._device, self._aborting = None, None, None
+        self.is_settled = True  # nobody can have read nonsense
         self._lock = threading.Lock()
 
     def run(self, device, name, arguments, named, work_of):
@@ -88,6 +99,7 @@ class Gpu:
             works = [self.run(device, _COALESCED[name], pair, {}, work_of) for pair in zip(*arguments[:2])]
             return works[-1] if works else None  # NCCL does them in order
         self.connect(device)
+        self.is_settled = False
         work = getattr(self._inner, name)(*arguments, **named)
         return None if work is None else work_of(work, self.settle)
 
@@ -129,11 +141,12 @@ class Gpu:
 
     def settle(self):
         """Waits for the GPU. PeerError: the group was aborted, so what its collectives have given may be nonsense."""
-        if self._device is None:
+        if self.is_settled:
             return
         synchronize(self._device)
         if self._over.why:
             raise PeerError(f"the group was aborted while the GPU worked for it: {self._over.why}{self._advice()}")
+        self.is_settled = True
 
     def shut_down(self):
         """Has all that the GPU waits for end."""

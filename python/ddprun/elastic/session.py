@@ -261,8 +261,11 @@ class Session:
         advice, self._is_in_step, groups.advice = groups.advice, True, ""
         try:
             yield
-        except RuntimeError as error:
-            if not self._is_peers(error):
+            if not self._broken:
+                groups.settle()
+        except Exception as error:
+            is_peers = isinstance(error, RuntimeError) and self._is_peers(error)
+            if not is_peers and not groups.gave_up():  # else the body may have read nonsense
                 raise
             self._break()
             self._attempted = True

@@ -97,7 +97,6 @@ class ShardedParts(Parts):
     def _check_models(self):
         if not all(map(is_sharded, self.models)):
             raise TypeError("elastic.Session keeps models that are all in DistributedDataParallel, or all of fully_shard()")
-        groups.refuse_nccl("fully_shard()", TypeError)
 
     def _take_buffers(self):
         pass  # each rank's stay its own
