@@ -68,8 +68,13 @@ absl::StatusOr<std::unique_ptr<Agent>> Agent::Prepare(LaunchPlan plan, int node_
   std::unique_ptr<Agent> agent(new Agent(std::move(plan)));
   DDPRUN_ASSIGN_OR_RETURN(RuntimeDir runtime_dir, RuntimeDir::Create());
   agent->runtime_dir_.emplace(std::move(runtime_dir));
-  const LaunchPlan& p = agent->plan_;
-  const absl::Status port = agent->master_.TakePort();
+  LaunchPlan& p = agent->plan_;
+  absl::Status port = agent->master_.TakePort();
+  if (!port.ok() && p.master_port_is_wish) {
+    Notify(absl::StrCat("--master_port: ", port.message(), "; workers get a free MASTER_PORT"));
+    p.master_port.reset();
+    port = agent->master_.TakePort();
+  }
   if (!port.ok() && IsRankZero(p)) {
     return absl::UnavailableError(absl::StrCat("--master_port: ", port.message(),
                                                ", or leave the option out to get a free one"));
@@ -164,8 +169,9 @@ SupervisorConfig Agent::ConfigOf(const std::string& hostname) const {
 
 void Agent::WatchSignals() {
   for (const int number : WatchedSignals(plan_.signals.policy)) {
-    // If our parent ignored SIGHUP (nohup(1)), keep ignoring it.
-    if (number == SIGHUP && IsIgnored(number)) continue;
+    // If our parent ignored SIGHUP (nohup(1)), or a signal that would be passed on, keep ignoring it.
+    const bool is_passed_on = !plan_.signals.policy.Ends(number);
+    if ((number == SIGHUP || is_passed_on) && IsIgnored(number)) continue;
     signals_.push_back(
         std::make_unique<SignalWatch>(loop_.get(), number, [this, number] { OnSignal(number); }));
   }

@@ -248,15 +248,17 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
 
 void Agent::Do(const SpawnGroup& effect) {
   kept_ = {effect.kept.begin(), effect.kept.end()};
+  rendezvous::Assignment assignment = effect.assignment;
+  if (!plan_.first_node.empty()) assignment.master_addr = plan_.first_node;
   if (leftovers_->count() > 0) keeper_->LimitLeftovers(LeftoverPlan::kTimeAfterFailure);
-  side_channels_->OnAssignment(effect.assignment);
-  hangs_->Begin(effect.assignment, kept_);
-  notices_->Begin(effect.assignment);
+  side_channels_->OnAssignment(assignment);
+  hangs_->Begin(assignment, kept_);
+  notices_->Begin(assignment);
   stop_steps_->Begin();
-  starting_ = effect.assignment;
-  agent_server_->BeginGeneration(effect.assignment, kept_);
+  starting_ = assignment;
+  agent_server_->BeginGeneration(assignment, kept_);
   const absl::Status status =
-      master_.Begin(loop_.get(), effect.assignment, [this] { StartWorkers(absl::OkStatus()); });
+      master_.Begin(loop_.get(), assignment, [this] { StartWorkers(absl::OkStatus()); });
   if (!status.ok()) StartWorkers(status);
 }
 

@@ -115,7 +115,12 @@ struct LaunchPlan {
   std::string local_addr;     // --local_addr; "" = found out
   std::string
       master_addr;  // static: the workers' MASTER_ADDR, without brackets; "" = the node's own
+  // static, on other nodes than 0: the name that this node has for node 0. "" = rank 0's node
+  // names itself.
+  std::string first_node;
   std::optional<uint16_t> master_port;  // --master_port, only when given
+  // torchrun ignores --master_port here: if the port is taken, workers get a free one.
+  bool master_port_is_wish = false;
   // The agent of rank 0's node serves the store at the master port; else worker rank 0 does.
   bool agent_store = true;
 

@@ -42,10 +42,11 @@ void KeepOnlyStandardStreamsAnd(std::vector<int> kept) {
 }
 
 // Workers inherit what is ignored; all else is reset by exec(2). The keeper writes what is left of
-// their output, so it goes on ignoring SIGXFSZ, which RunChild() resets.
+// their output, so it goes on ignoring SIGXFSZ, which RunChild() resets. SIGUSR1 and SIGUSR2 stay
+// ignored, as under torchrun: `trap '' USR1` covers the workers.
 void ResetIgnoredSignals() {
   for (int number = 1; number <= SIGRTMAX; ++number) {
-    if (number == SIGXFSZ) continue;
+    if (number == SIGXFSZ || number == SIGUSR1 || number == SIGUSR2) continue;
     struct sigaction action {};
     if (sigaction(number, nullptr, &action) != 0 || action.sa_handler != SIG_IGN) continue;
     action.sa_handler = SIG_DFL;

@@ -136,6 +136,11 @@ absl::Status Planner::PlanMode() {
   const std::string& backend = arguments_.rdzv_backend.text;
   if (arguments_.standalone) {
     mode_ = Mode::kStandalone;
+    if (ManyNodes() && plan_.job.nodes_min == 1) {
+      Warn(absl::StrCat("--standalone is a job of one node: ", arguments_.nnodes.source, " ",
+                        Quoted(arguments_.nnodes.text), " is taken for 1"));
+      plan_.job.nodes_max = 1;
+    }
     if (ManyNodes()) {
       return UsageError(absl::StrCat("--standalone is a job of one node, but ",
                                      arguments_.nnodes.source, " is ",
@@ -195,8 +200,15 @@ absl::Status Planner::PlanNames() {
 absl::Status Planner::PlanMasterPort() {
   plan_.agent_store = environment_("TORCH_DISABLE_SHARE_RDZV_TCP_STORE").value_or("") != "1";
   if (!arguments_.master_port.given()) return absl::OkStatus();
-  DDPRUN_ASSIGN_OR_RETURN(const int64_t port, ParseInteger(arguments_.master_port, 0,
-                                                           std::numeric_limits<uint16_t>::max()));
+  plan_.master_port_is_wish = mode_ != Mode::kStatic;
+  const absl::StatusOr<int64_t> given =
+      ParseInteger(arguments_.master_port, 0, std::numeric_limits<uint16_t>::max());
+  if (!given.ok() && plan_.master_port_is_wish && !absl::IsInvalidArgument(given.status())) {
+    Warn(absl::StrCat(given.status().message(), "; workers get a free MASTER_PORT"));
+    return absl::OkStatus();
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const int64_t port, given);
+  if (port == 0 && plan_.master_port_is_wish) return absl::OkStatus();
   if (port == 0 && ManyNodes()) {
     return BadValue(arguments_.master_port,
                     "any free port can't be known to the other nodes; give a port, or leave it "
@@ -348,6 +360,12 @@ void Planner::PlanMasterAddress() {
         plan_.master_addr = plan_.endpoint.host;
       } else {
         plan_.master_addr = master_addr_.empty() ? kLoopback : master_addr_;
+      }
+      // As torchrun: each node's workers get what was typed on it. Node 0's own name for itself,
+      // or 0.0.0.0, may lead nowhere from here.
+      if (ManyNodes() && plan_.endpoint.hosting == EndpointPlan::Hosting::kNever &&
+          !config_.is_host.has_value() && !arguments_.hosts_service.has_value()) {
+        plan_.first_node = plan_.master_addr;
       }
       return;
     case Mode::kDynamic:

@@ -47,6 +47,33 @@ class Endpoint(BedTestCase):
         port = free_port()
         self.check_message_then_timeout(f"127.0.0.1:{port}", str(port))
 
+    def output(self, *words, status=0):
+        job = self.bed.run("job", [*words, "--no_python", "sh", "-c", "echo at $MASTER_ADDR $MASTER_PORT"])
+        self.assert_status(status, job)
+        return job.text()
+
+    def test_a_master_port_that_torchrun_ignores(self):
+        """Two such jobs run beside each other, and a port beyond all ports is none."""
+        with socket.create_server(("127.0.0.1", 0)) as held:
+            port = held.getsockname()[1]
+            for words in (["--standalone"], ["--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]):
+                text = self.output(*words, "--master_port", port)
+                self.assertRegex(text, rf"--master_port: reserve TCP port {port}: .*; workers get a free MASTER_PORT\n")
+                self.assertRegex(text, r"(?m)^at \S+ \d+$")
+            self.assertIn("leave the option out to get a free one", self.output("--master_port", port, status=1))
+        self.assertIn("workers get a free MASTER_PORT", self.output("--standalone", "--master_port", 70000))
+
+    def test_standalone_with_a_range_of_nodes(self):
+        self.assertIn("--nnodes '1:2' is taken for 1", self.output("--standalone", "--nnodes", "1:2"))
+
+    def test_each_node_has_its_own_name_for_the_first_one(self):
+        port, script = free_port(), ["--no_python", "sh", "-c", "echo from $GROUP_RANK: $MASTER_ADDR"]
+        nodes = [self.bed.run(f"node{number}", ["--nnodes", 2, "--node_rank", number, "--master_addr", name, "--master_port", port, *script])
+                 for number, name in enumerate(("0.0.0.0", "127.0.0.1"))]
+        for number, (node, name) in enumerate(zip(nodes, ("0.0.0.0", "127.0.0.1"))):
+            self.assert_status(0, node)
+            self.assertIn(f"from {number}: {name}\n", node.text())
+
     def test_the_service_comes_later(self):
         port = free_port()
         client = self.client(f"127.0.0.1:{port}", 60)

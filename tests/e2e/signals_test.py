@@ -9,7 +9,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import SLOW, BedTestCase, free_port  # noqa: E402
+from bed import DDPRUN, SLOW, BedTestCase, free_port  # noqa: E402
 from timeline import leftovers  # noqa: E402
 
 BOUND = 1 * SLOW
@@ -35,6 +35,19 @@ class Signals(BedTestCase):
                                               "--master_port", free_port()])
             self.bed.event("node_joined", after=agent.started, alive=[agent])
             self.ends(agent, number, status)
+
+    def test_a_signal_that_is_ignored_from_the_start(self):
+        """As a batch script does that is told of its limit by SIGUSR1: neither the agent nor the worker sees it."""
+        script = self.bed.write("trap.sh", f"#!/bin/sh\ntrap '' USR1\nexec {DDPRUN} \"$@\"\n", mode=0o755)
+        gate = self.bed.path("gate")
+        os.mkfifo(gate)
+        words = [script, "--standalone", "--no_python", "sh", "-c", f"echo begun; kill -USR1 $$; read line < {gate}; echo done"]
+        agent = self.bed.start_process("trapped", words, output=self.bed.path("trapped.out"), env=self.bed.environment)
+        with open(gate, "w", encoding="ascii") as opened:  # when the worker reads
+            agent.signal(signal.SIGUSR1)
+            opened.write("go on\n")
+        self.assert_status(0, agent)
+        self.assertIn("done\n", agent.text())
 
     def test_while_the_service_does_not_answer(self):
         agent = self.bed.agent("client", self.elastic("--rdzv_conf", "is_host=0"))

@@ -3,6 +3,7 @@
 
 import collections
 import contextlib
+import copy
 import ctypes
 import io
 import itertools
@@ -24,7 +25,7 @@ sys.path[:0] = [os.path.join(HERE, "..", "..", "python")]
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from ddprun import elastic  # noqa: E402
-from ddprun.elastic import groups, handover, nccl, resharding, snapshot, transfer, unkept  # noqa: E402
+from ddprun.elastic import groups, handover, nccl, parts, resharding, snapshot, transfer, unkept  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
@@ -88,6 +89,32 @@ class Loops(Case):
             self.update(batch)
             self.assertEqual(22, len(batches))
         self.assertEqual(21, number)
+
+    def test_a_break_from_a_bar_with_a_name(self):
+        """The step is over with the loop, though a variable still holds what the loop ran over."""
+        session = self.session()
+        bar = session.batches(self.loader)
+        for batch in bar:
+            self.update(batch)
+            break
+        self.assertEqual([], session._kept)
+        held = iter(session.batches(self.loader))
+        self.update(next(held))
+        for batch in session.batches(self.loader):
+            self.update(batch)
+        self.assertEqual({index: 1 for index in range(SAMPLES)}, self.seen)
+
+    def test_a_copy_of_the_model_has_parameters_of_its_own(self):
+        session = self.session()
+        with unittest.mock.patch.object(DistributedDataParallel, "forward", DistributedDataParallel.forward):
+            session._watch_passes()  # as where a loss is survived
+            best, batch = copy.deepcopy(self.model), next(session.batches(self.loader))
+            with torch.no_grad():
+                for parameter in best.parameters():
+                    parameter.zero_()
+                self.assertEqual(0.0, best(batch[1]).sum().item())
+                self.assertNotEqual(0.0, self.model(batch[1]).sum().item())
+            pickle.dumps(self.model)
 
     def test_a_break_within_a_step(self):
         session, after = self.session(), []
@@ -189,7 +216,7 @@ class Mistakes(Case):
         forward = DistributedDataParallel.forward
         self.addCleanup(setattr, DistributedDataParallel, "forward", forward)
         other, session = DistributedDataParallel(torch.nn.Linear(3, 2)), self.session()
-        session._watch_other_models()  # as where a loss is survived
+        session._watch_passes()  # as where a loss is survived
         for batch in session.batches(self.loader):
             with torch.no_grad():
                 other(batch[1])
@@ -318,7 +345,7 @@ class Held(unittest.TestCase):
             return True
 
     def setUp(self):
-        self.group = groups._Group(0, 1, "held")
+        self.group = groups._Group(0, 1, "held", PATIENCE)
         self.group.backend = unittest.mock.Mock()
         self.group.backend.run = lambda *_: self.Work()
 
@@ -333,6 +360,33 @@ class Held(unittest.TestCase):
             last = self.group.barrier()
         self.assertEqual(groups._UNASKED_MOST, len(groups._unasked))
         self.assertIn(id(last), groups._unasked)
+
+
+class Copies(unittest.TestCase):
+    def test_nothing_is_shared(self):
+        state = {"milestones": collections.Counter([3, 3]), "window": collections.deque([1], 2), "seen": {1}, "tensor": torch.ones(2)}
+        copied = transfer.copied(state)
+        state["milestones"][4] = 1
+        state["window"].append(2)
+        state["seen"].add(2)
+        state["tensor"].zero_()
+        self.assertEqual(([3, 3], [1], {1}, [1.0, 1.0]), (list(copied["milestones"].elements()), list(copied["window"]), copied["seen"],
+                                                          copied["tensor"].tolist()))
+
+    def test_containers_alone_are_new(self):
+        tree = {"a": [torch.ones(1)], "b": collections.UserDict(c=torch.ones(1))}
+        refolded = transfer.refolded(tree)
+        tree["a"].clear()
+        del tree["b"]["c"]
+        self.assertEqual(2, len(transfer.tensors_in(refolded)))
+
+    def test_a_scaler_unscales_the_repeated_step(self):
+        scaler, parameter = torch.amp.GradScaler("cpu"), torch.nn.Parameter(torch.ones(1))
+        optimizer = torch.optim.SGD([parameter], lr=1.0)
+        scaler.scale(parameter.sum()).backward()
+        scaler.unscale_(optimizer)
+        parts.Parts.begin_scaling(types.SimpleNamespace(scalers=[scaler]))
+        scaler.unscale_(optimizer)
 
 
 class Handover(unittest.TestCase):

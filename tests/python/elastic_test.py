@@ -147,6 +147,15 @@ class Kills(KillsCase):
         is outside of all steps here, after the 40th, so the kills come 8 steps before it and later."""
         self.check("with", "evaluate", "halves", losses=False, count=70)
 
+    def test_what_a_set_up_has_told_and_batches_that_are_taken_apart(self):
+        journal = self.check("told", "dict", "workers")
+        told = [line["told"] for line in journal.find("ready")]
+        self.assertEqual([told[0]] * 6, told)
+
+    def test_three_updates_a_batch_and_a_checkpoint_of_its_own(self):
+        """The script loads it in each process. A new worker's peers are further."""
+        self.check("many", "loads", losses=False)
+
 
 class Recoveries(ElasticCase):
     def test_a_fault_within_a_recovery(self):

@@ -155,6 +155,11 @@ class Saves(unittest.TestCase):
     def test_what_is_saved_is_the_state_at_the_call(self):
         self.check_saves()
 
+    def test_a_state_that_cannot_be_pickled(self):
+        """Training goes on without checkpoints."""
+        self.keeper.save(1, {"scheduler": {"lambda": lambda: 0}})
+        self.assertIn("pickle", self.keeper.why_off)
+
     def test_twin_an_update_that_does_not_wait(self):
         """What then is copied may be of two steps. torch's count of changes shows it, and it doesn't count as a checkpoint."""
         self.keeper.touch_ahead(self.tree())

@@ -9,11 +9,15 @@ every 5 steps), forgets (none), bf16 (autocast), epochs (session.epochs()), rang
 FIFO JOURNAL.gate, if there is one), dying (the first rank 2 waits for the FIFO while it gives its state, and ends itself),
 unreachable (nobody can fetch a state), counts (a line with the process' threads, descriptors and memory after each recovery),
 nccl (fake_nccl.py's groups), gpu (the training is on one, over NCCL),
-rests (the fifth step waits until the agent has closed the connections that nobody uses, which takes it a minute).
+rests (the fifth step waits until the agent has closed the connections that nobody uses, which takes it a minute),
+told (set-up in which ranks tell each other what a new worker can't find out), dict (batches that the body takes apart), many
+(three updates a batch), loads (each process loads a checkpoint of the beginning after it has made the Session).
 """
 
 import atexit
 import contextlib
+import copy
+import datetime
 import hashlib
 import json
 import os
@@ -60,6 +64,11 @@ class Data(torch.utils.data.Dataset):
         return index, self.values[index] + noise
 
 
+def in_dict(samples):
+    indices, inputs = torch.utils.data.default_collate(samples)
+    return {"indices": indices, "inputs": inputs}
+
+
 def network(outputs, is_large=False):
     if is_large:  # 25 million parameters, three times with AdamW's state
         return nn.Sequential(nn.Linear(16, 5000), nn.ReLU(), nn.Linear(5000, 5000), nn.ReLU(), nn.Linear(5000, outputs))
@@ -102,6 +111,7 @@ class Training:
             fake_nccl.install()
         self.device = "cuda" if "gpu" in forms else "cpu"
         (dist if "lonely" in forms else elastic).init_process_group("nccl" if self.forms & {"nccl", "gpu"} else "gloo")
+        self.told = self.tell() if "told" in forms else None
         if "early" in forms and elastic._membership.fetch is not None:
             self.report_state(journal)
         self.halves = [dist.new_group(ranks) for ranks in ([0, 1], [2])] if "halves" in forms else []
@@ -116,14 +126,36 @@ class Training:
         self.average = Average(self.model.module[0] if "large" in forms else self.model)
         data = Data("workers" not in forms)
         self.sampler = elastic.ElasticSampler(data, global_batch=BATCH - 1 if "narrow" in forms else BATCH, seed=1)
-        self.loader = torch.utils.data.DataLoader(data, batch_sampler=self.sampler, num_workers=2 if "workers" in forms else 0)
+        self.loader = torch.utils.data.DataLoader(data, batch_sampler=self.sampler, num_workers=2 if "workers" in forms else 0,
+                                                  collate_fn=in_dict if "dict" in forms else None)
+        beginning = ([copy.deepcopy(one.state_dict()) for one in (self.model, *self.optimizers)], self.sampler.state_dict())
         torch.manual_seed(11 + int(os.environ["RANK"]))
         every = 5 if "memory" in forms else 0 if "forgets" in forms else None
         self.session = elastic.Session(models, self.optimizers, self.schedulers, self.scaler, sampler=self.sampler,
                                        extra={"average": self.average}, memory_every=every)
+        if "loads" in forms:
+            for one, state in zip((self.model, *self.optimizers), beginning[0]):
+                one.load_state_dict(state)
+            self.sampler.load_state_dict(beginning[1])
         self.models, self.counted = models, 0
         self.journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        self.write("ready", step=self.session.step_number)
+        self.write("ready", step=self.session.step_number, told=self.told)
+
+    @staticmethod
+    def tell():
+        own = [f"run {random.random()}", random.randrange(100)] if dist.get_rank() == 0 else [None, None]
+        if os.environ["DDPRUN_GENERATION"] == "1":
+            dist.barrier()  # as around a download that a later process doesn't repeat
+        dist.broadcast_object_list(own, src=0)
+        names = [None] * dist.get_world_size()
+        dist.all_gather_object(names, f"host {random.random()}")
+        total = torch.tensor([random.random()])
+        dist.all_reduce(total)
+        group = dist.new_group(backend="gloo")
+        group.monitored_barrier(datetime.timedelta(days=10000))
+        dist.monitored_barrier(group)
+        dist.destroy_process_group(group)
+        return [own, names, total.item()]
 
     @staticmethod
     def report_state(journal):
@@ -188,6 +220,8 @@ class Training:
             self.closure(inputs)
         else:
             self.update(self.optimizers[0], loss)
+        for _ in range(2 if "many" in self.forms else 0):
+            self.update(self.optimizers[0], self.model(inputs).pow(2).mean())
         if self.critic is not None:
             self.update(self.optimizers[1], (self.critic(inputs) - inputs).pow(2).mean() + self.model(inputs).detach().mean())
         for scheduler in self.schedulers:
@@ -246,7 +280,8 @@ class Training:
     def run(self):
         for epoch in self.epochs():
             assert epoch == self.sampler.epoch or "epochs" not in self.forms
-            for number, (indices, inputs) in enumerate(self.session.batches(self.loader)):
+            for number, batch in enumerate(self.session.batches(self.loader)):
+                indices, inputs = (batch.pop("indices"), batch.pop("inputs")) if "dict" in self.forms else batch
                 with self.session.step() if "with" in self.forms else contextlib.nullcontext():
                     self.body(number, indices, inputs)
                 if self.session.step_number == self.steps:

@@ -99,6 +99,21 @@ def gather():
 
 
 @call
+def barriers():
+    dist.monitored_barrier()
+    group = dist.new_group(backend="gloo")
+    total = own()
+    dist.all_reduce(total, group=group)
+    dist.destroy_process_group(group)
+    return total
+
+
+@call
+def types_of_devices():
+    return dist.group.WORLD._device_types
+
+
+@call
 def scatter():
     output = empty()
     dist.scatter(output, [own() + one for one in range(SIZE)] if RANK == 0 else None, src=0)

@@ -52,8 +52,11 @@ class Checkpoints:
         if not self.why_off:
             # A save into new pages takes ten times as long, too long for an update to wait for it.
             constant = storages_of(self._optimizers) if self._room and not self._may_change else set()
-            self._snapshot = snapshot = Snapshot(tree, constant, self._staging, self.shared())
-            self._begin(lambda: self._write(step, snapshot))
+            try:
+                self._snapshot = snapshot = Snapshot(tree, constant, self._staging, self.shared())
+                self._begin(lambda: self._write(step, snapshot))
+            except Exception as error:  # as of a state that can't be pickled
+                self._turn_off(f"{type(error).__name__}: {error}")
         self.seconds_seen += time.perf_counter() - begin
 
     def wait(self):

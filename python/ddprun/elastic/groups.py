@@ -39,7 +39,7 @@ import torch
 import torch.distributed as dist
 from torch._C import _distributed_c10d as c10d
 
-from ddprun.elastic import nccl
+from ddprun.elastic import callers, nccl
 from ddprun.elastic.store import PeerError
 
 NAME = "ddprun"
@@ -65,13 +65,14 @@ _WORD_SECONDS = 1.0   # of the agent, from the end of a peer's connection on
 _THREADS, _NAME_OF_THREADS = 2, "pt_gloo_runloop"  # of a backend
 _FUTEX, _WAIT_BITSET = {"x86_64": "202", "aarch64": "98"}.get(platform.machine()), 9  # futex(2): what glibc's condition variables call
 _YEAR = timedelta(days=365)
+_GLOO = ("gloo", "cpu:gloo")  # names of backends
 
 
 def missing_parts():
     """The names used here that this version of torch lacks; [] = none."""
     wanted = [(c10d, "FakeProcessGroup"), (c10d, "ProcessGroupGloo"), (dist.Backend, "register_backend"),
               (getattr(c10d, "ProcessGroupGloo", object), "create_default_device"), (dist, "_compute_bucket_assignment_by_size"),
-              (dist, "DistStoreError")]
+              (dist, "DistStoreError"), (dist.distributed_c10d, "_new_process_group_helper")]
     return [f"{getattr(owner, '__name__', owner)}.{name}" for owner, name in wanted if not hasattr(owner, name)]
 
 
@@ -219,7 +220,7 @@ class _GpuWork(_Wrapper):
     def wait(self, timeout=None):
         self.asked()
         self._inner.wait()
-        if not nccl.is_called_by_fsdp():
+        if not callers.is_fsdp():
             self._settle()
         return True
 
@@ -479,7 +480,7 @@ class _StandIn:
         pass
 
     def run(self, name, arguments, named):
-        return getattr(self.inner, name)(*arguments, **named)
+        return None if name == "monitored_barrier" else getattr(self.inner, name)(*arguments, **named)
 
     def release(self):
         self.inner = None
@@ -488,10 +489,10 @@ class _StandIn:
 class _Group(dist.ProcessGroup):
     """A group that lives as long as the process; `backend` is the generation's."""
 
-    def __init__(self, rank, size, key):
-        """key: identifies the group; the same on all its ranks."""
+    def __init__(self, rank, size, key, timeout):
+        """key: identifies the group; the same on all its ranks. timeout: of its collectives."""
         super().__init__(rank, size)
-        self.backend, self.key = None, key
+        self.backend, self.key, self.timeout = None, key, timeout
         self._rank, self._size, self._name = rank, size, key
 
     def place(self, rank, size):
@@ -511,11 +512,16 @@ class _Group(dist.ProcessGroup):
 
     getSize, getRank = size, rank
 
+    @property
+    def _device_types(self):
+        """What FSDP2 and torch.distributed.checkpoint look for."""
+        return [torch.device(name) for name in (("cpu", "cuda") if groups.has_nccl else ("cpu",))]
+
     def abort(self):
         pass
 
     def shutdown(self):
-        pass
+        groups.forget(self)
 
     def getGroupName(self):
         return self._name
@@ -539,6 +545,9 @@ def _forwarding(name):
         journal = groups.journal
         if journal is not None and journal.takes(self, name):
             return _held(journal.run(self, name, arguments, named))
+        set_up = groups.set_up
+        if journal is None and set_up is not None and set_up.takes(self, name):
+            return _held(set_up.run(self, name, arguments, named))
         return _held(self.backend.run(name, arguments, named))
     call.__name__ = name
     return call
@@ -560,6 +569,7 @@ class Groups:
         self.store = None    # the AgentStore
         self.address = ""    # of this rank, for other ranks; "" = not known
         self.journal = None  # a Journal (journal.py) that repeats collectives which a peer's loss breaks
+        self.set_up = None   # a SetUp (set_up.py), until the training begins
         self.advice = ""     # ends the text of an error that a peer's loss has caused
         self.timeout = timedelta(minutes=30)
         self.has_nccl = False  # tensors on GPUs go over NCCL
@@ -587,7 +597,8 @@ class Groups:
         rank, size = options.group_rank, options.group_size
         ranks = list(options.global_ranks_in_group)
         # A rank makes only the groups that it is in, so a group's number differs by rank; its name and ranks don't.
-        group = _Group(rank, size, f"{options.group_id}/{','.join(map(str, ranks))}" if self._all else "all")
+        key = f"{options.group_id}/{','.join(map(str, ranks))}" if self._all else "all"
+        group = _Group(rank, size, key, options.timeout)
         self._all.append((group, ranks))
         if self.stands_in:
             make = getattr(c10d.FakeProcessGroup, "_create_internal", c10d.FakeProcessGroup)
@@ -595,6 +606,12 @@ class Groups:
         else:
             group.backend = self._connect(group)
         return group
+
+    def forget(self, group):
+        """A program destroys a group, but not that of all ranks."""
+        if not self.is_all(group):
+            self._all = [one for one in self._all if one[0] is not group]
+            group.backend.release()
 
     def reform(self, rank, size):
         """Puts new backends under all groups. The group of all may have another size.
@@ -621,9 +638,9 @@ class Groups:
         rank, size, prefix = group.rank(), group.size(), f"ddprun/group {group.key}/"
         told = self.store.gather(f"{prefix}listener{rank}", address.encode(), [f"{prefix}listener{one}" for one in range(size)])
         over = self.over
-        gpu = nccl.Gpu((dist.PrefixStore(f"{prefix}nccl", self.store), rank, size, self.timeout), over, lambda: self.advice,
+        gpu = nccl.Gpu((dist.PrefixStore(f"{prefix}nccl", self.store), rank, size, group.timeout), over, lambda: self.advice,
                        _tcp_sockets) if self.has_nccl else None
-        backend = _Backend((one.decode() for one in told), self.timeout, gpu)
+        backend = _Backend((one.decode() for one in told), group.timeout, gpu)
         options = c10d.ProcessGroupGloo._Options()
         options._devices, options._threads, options._timeout = [device], _THREADS, CONNECT_TIMEOUT
         store, result = dist.PrefixStore(prefix, self.store), []
@@ -658,5 +675,20 @@ atexit.register(groups.close)
 
 def register():
     """Registers these groups with torch, as the backend "ddprun"."""
-    if NAME not in dist.Backend.backend_list:
-        dist.Backend.register_backend(NAME, groups.create, extended_api=True, devices=["cpu", "cuda"])
+    if NAME in dist.Backend.backend_list:
+        return
+    dist.Backend.register_backend(NAME, groups.create, extended_api=True, devices=["cpu", "cuda"])
+    make, meet = dist.distributed_c10d._new_process_group_helper, dist.monitored_barrier
+
+    def made(group_size, group_rank, ranks, backend, *arguments, **named):
+        # A group of Gloo's own would wait for peers that train, and end with the first one that is lost.
+        is_ours = dist.is_initialized() and isinstance(dist.group.WORLD, _Group)
+        return make(group_size, group_rank, ranks, NAME if is_ours and str(backend) in _GLOO else backend, *arguments, **named)
+
+    def met(group=None, timeout=None, wait_all_ranks=False):
+        one = dist.group.WORLD if group is None else group
+        if not isinstance(one, _Group):
+            return meet(group, timeout, wait_all_ranks)
+        return one.monitored_barrier(timeout or one.timeout, wait_all_ranks)
+    dist.distributed_c10d._new_process_group_helper = made
+    dist.monitored_barrier = dist.distributed_c10d.monitored_barrier = met

@@ -26,7 +26,7 @@ from ddprun.elastic.groups import POINT_TO_POINT, PythonWork, groups
 from ddprun.elastic.transfer import copied
 
 # The first argument is what they fill, with the same values on all ranks; a barrier fills nothing.
-_EQUAL = ("allreduce", "allreduce_coalesced", "allgather", "_allgather_base", "allgather_into_tensor_coalesced",
+EQUAL = ("allreduce", "allreduce_coalesced", "allgather", "_allgather_base", "allgather_into_tensor_coalesced",
           "allgather_coalesced", "broadcast")
 _EMPTY = ("barrier", "monitored_barrier")
 SET_UP = -1  # "updates" before the first update is under way
@@ -34,7 +34,7 @@ _OTHER, _TOO_LARGE = "other", "too large"
 _BYTES_MAX = 256 << 20  # of results that are kept
 
 
-class _Done(PythonWork):
+class Done(PythonWork):
     """A collective that is over."""
 
     def __init__(self, outputs):
@@ -61,20 +61,20 @@ class _Done(PythonWork):
         return future
 
 
-def _fill(outputs, values):
+def fill(outputs, values):
     """Copies a tree's tensors into another one's."""
     if isinstance(outputs, torch.Tensor):
         with torch.no_grad():
             outputs.copy_(values)
     elif isinstance(outputs, (list, tuple)):
         for output, value in zip(outputs, values):
-            _fill(output, value)
+            fill(output, value)
 
 
-def _bytes_in(tree):
+def bytes_in(tree):
     if isinstance(tree, torch.Tensor):
         return tree.numel() * tree.element_size()
-    return sum(map(_bytes_in, tree))
+    return sum(map(bytes_in, tree))
 
 
 class Journal:
@@ -118,7 +118,7 @@ class Journal:
         """The next collective is that one. Forgets what nobody can need any more."""
         self.at = (updates, number)
         for key in [key for key in self.entries if key[0] < updates - 1]:
-            self._bytes -= _bytes_in(self.entries.pop(key)[2])
+            self._bytes -= bytes_in(self.entries.pop(key)[2])
 
     def slice(self, begin):
         """The results from a place on, up to the next collective."""
@@ -133,7 +133,7 @@ class Journal:
     def run(self, group, name, arguments, named):
         """Does a collective, or repeats what it has returned. Returns its work, which is over."""
         key, self.at = self.at, (self.at[0], self.at[1] + 1)
-        kind = "equal" if name in _EQUAL else "empty" if name in _EMPTY else _OTHER
+        kind = "equal" if name in EQUAL else "empty" if name in _EMPTY else _OTHER
         outputs = arguments[0] if kind == "equal" else []
         given = copied(arguments) if self.recover is not None else ()
         while key not in self.entries:
@@ -144,7 +144,7 @@ class Journal:
             if work is not None:
                 self._keep(key, name, kind, copied(outputs))
                 return work
-            _fill(arguments, given)
+            fill(arguments, given)
             self.recover()
         there, kind, values = self.entries[key]
         if there != name:
@@ -153,14 +153,14 @@ class Journal:
         if kind in (_OTHER, _TOO_LARGE):
             raise RuntimeError(f"ddprun.elastic: {name} can't be repeated on a rank that has missed it: its result "
                                f"{'differs by rank' if kind == _OTHER else 'is too large to be kept'}")
-        _fill(outputs, values)
-        return _Done(outputs)
+        fill(outputs, values)
+        return Done(outputs)
 
     def _try(self, group, name, arguments, named):
         """The work of a collective, or None if a peer's loss has broken it."""
         try:
             with self.paused():
-                work = group.backend.run(name, arguments, named) or _Done([])
+                work = group.backend.run(name, arguments, named) or Done([])
                 work.wait()
             return None if groups.gave_up() else work
         except RuntimeError as error:
@@ -169,7 +169,7 @@ class Journal:
             return None
 
     def _keep(self, key, name, kind, values):
-        size = _bytes_in(values)
+        size = bytes_in(values)
         if self._bytes + size > _BYTES_MAX:
             kind, values, size = _TOO_LARGE, [], 0
         self._bytes += size

@@ -20,6 +20,7 @@ an evaluation of its own, isn't taken for one that hangs, and goes on when anoth
 import contextlib
 import ctypes
 import os
+import pickle
 import signal
 import sys
 import threading
@@ -28,6 +29,7 @@ from ddprun import grpc_channel
 from ddprun.agent import Agent, RpcError
 from ddprun.elastic.groups import Over, groups, register
 from ddprun.elastic.handover import Fetch
+from ddprun.elastic.set_up import SetUp
 from ddprun.elastic.store import AgentStore, JobOver, PeerError
 
 # The agent answers each call within this time, and is asked again.
@@ -55,6 +57,8 @@ class Membership:
         self.offers = []   # by rank, what survivors offered as they greeted each other in it; b"" = nothing
         self.fetch = None  # of the state that was offered to this process as it arrived
         self.gift = b""  # what survivors give a newcomer as it arrives; what it was given
+        self._results = {}  # the same, of the set-up's collectives
+        self._set_up = SetUp()
 
     @classmethod
     def of_environment(cls):
@@ -88,13 +92,16 @@ class Membership:
             kept = [rank for rank, what in enumerate(self._hello(_NEW)) if what.startswith(_KEPT)]
             self.is_newcomer = groups.stands_in = bool(kept)
             if kept:
-                self.gift = groups.store.get(f"ddprun/gift{kept[0]}")
+                self._results, self.gift = pickle.loads(groups.store.get(f"ddprun/gift{kept[0]}"))
+        self._set_up = groups.set_up = SetUp(self._results if self.is_newcomer else None)
         if self.is_newcomer:
             self.watch()  # what it sets up alone is of use in a later generation, too
             self.fetch, self.offers = Fetch(self.offers, self.rank), []
 
     def watch(self):
-        """Makes this process go on from now on when its generation ends, and each one that follows."""
+        """Makes this process go on from now on when its generation ends, and each one that follows. The set-up is over."""
+        if not self.is_newcomer and groups.set_up is not None:
+            self._results, groups.set_up = groups.set_up.results, None
         if not self._is_watching:
             self._is_watching = True
             threading.Thread(target=self._await_ends, args=(groups.over, self.generation), name="ddprun generation",
@@ -124,7 +131,7 @@ class Membership:
         self.greet()
         names = [f"ddprun/note{rank}" for rank in range(self.size)]
         notes = groups.store.gather(names[self.rank], note, names)
-        groups.stands_in = False
+        groups.stands_in, groups.set_up = False, None
         groups.reform(self.rank, self.size)
         self.is_newcomer = False
         return notes
@@ -146,7 +153,8 @@ class Membership:
             return []
         self._greeted = self.generation
         if what == _KEPT:
-            groups.store.set(f"ddprun/gift{self.rank}", self.gift)  # before the greeting, so that newcomers find it
+            gift = pickle.dumps((self._results, self.gift))
+            groups.store.set(f"ddprun/gift{self.rank}", gift)  # before the greeting, so that newcomers find it
         names = [f"ddprun/hello{rank}" for rank in range(self.size)]
         told = groups.store.gather(names[self.rank], what + offer, names)
         self.offers = [one[len(_KEPT):] if one.startswith(_KEPT) else b"" for one in told]
@@ -170,7 +178,7 @@ class Membership:
     def _await_end(self, over, generation):
         try:
             reason = self.agent.await_generation_end(generation, over.watched.set)
-            why = self.why_not()
+            why = self._set_up.why or self.why_not()
             over.tell(reason, fatal=bool(why))
             if why:
                 self._say_on_node(f"{why}: all processes are restarted", generation)

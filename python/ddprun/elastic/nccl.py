@@ -33,7 +33,6 @@ from ddprun.elastic.store import PeerError
 _VARIABLES = {"TORCH_NCCL_ASYNC_ERROR_HANDLING": "0", "TORCH_NCCL_DUMP_ON_TIMEOUT": "0",
               "TORCH_NCCL_WAIT_TIMEOUT_DUMP_MILSEC": "0", "TORCH_NCCL_ENABLE_MONITORING": "0"}
 _ABORT_SECONDS = 20.0
-_BETWEEN = ("ddprun.elastic.", "torch.distributed.distributed_c10d", "torch.distributed.c10d_logger")  # a collective's callers
 _COALESCED = {"allgather_into_tensor_coalesced": "_allgather_base", "reduce_scatter_tensor_coalesced": "_reduce_scatter_base"}
 
 
@@ -46,14 +45,6 @@ def missing_parts():
     """The names used here that this version of torch lacks; [] = none."""
     group = getattr(c10d, "ProcessGroupNCCL", None)
     return [f"ProcessGroupNCCL.{name}" for name in ("Options", "abort", "eager_connect_single_device") if not hasattr(group, name)]
-
-
-def is_called_by_fsdp():
-    """Whether fully_shard() is what asks torch for a collective, or waits for one."""
-    frame = sys._getframe(1)
-    while frame is not None and frame.f_globals.get("__name__", "").startswith(_BETWEEN):
-        frame = frame.f_back
-    return frame is not None and frame.f_globals.get("__name__", "").startswith("torch.distributed.fsdp.")
 
 
 def device_of(values):

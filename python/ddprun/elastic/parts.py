@@ -7,7 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddprun.data import ElasticSampler
 from ddprun.elastic import reducer
 from ddprun.elastic.buffers import Buffers
-from ddprun.elastic.transfer import copied
+from ddprun.elastic.transfer import copied, version_of
 
 
 def several(value):
@@ -95,6 +95,13 @@ class Parts:
         if self._place is None and self.sampler is not None:
             self._place = self.sampler.state_dict()
 
+    def changes(self):
+        """What differs when parameters or the place in the data have been changed."""
+        return self.sampler.deals, [version_of(getattr(one, "_local_tensor", one)) for model in self.models for one in model.parameters()]
+
+    def know_loads(self, membership):
+        """The script has loaded a state of its own after the Session was made, on all ranks."""
+
     def put_back(self):
         """Restores the state at the step's beginning, except what updates change: parameters and the optimizers' state."""
         if self._small is None:
@@ -102,6 +109,12 @@ class Parts:
         for buffers in self._buffers:
             buffers.put(buffers.kept())
         self._put_small(self._small)
+        self.begin_scaling()
+
+    def begin_scaling(self):
+        """Has scalers forget that they have unscaled gradients in this step."""
+        for scaler in self.scalers:
+            getattr(scaler, "_per_optimizer_states", {}).clear()
 
     def begin_again(self):
         """Begins the step under way anew, with the same batches; begin() follows."""

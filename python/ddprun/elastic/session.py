@@ -21,6 +21,7 @@ import contextlib
 import pickle
 import sys
 import time
+import weakref
 from collections import namedtuple
 
 import torch
@@ -36,7 +37,7 @@ from ddprun.elastic.parts import Parts, checked_sampler, unwrapped
 from ddprun.elastic.rates import Rates
 from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session_memory import SessionMemory
-from ddprun.elastic.transfer import broadcast, tensors_in, version_of
+from ddprun.elastic.transfer import broadcast, refolded, tensors_in, version_of
 
 _ADVICE = ("; this ends the process, and takes one of --max_restarts: put the collective into \"with session.step():\" (docs/ELASTIC.md, "
            "\"Collectives of your own\")")
@@ -57,16 +58,25 @@ def _variables_of_caller():
 class _Batches:
     """A generator of a loader's batches that has the loader's length, as bars of progress and loggers ask for it."""
 
-    def __init__(self, loader, batches):
-        self._loader, self._batches = loader, batches
+    def __init__(self, loader, batches, begin):
+        """begin(batches) is called when the first batch is about to be read."""
+        self._loader, self._batches, self._begin = loader, batches, begin
 
     def __len__(self):
         return len(self._loader)
 
     def __iter__(self):
-        return self._batches
+        """Hands the generator over: the loop ends it by a break, though a bar's variable may hold this object."""
+        if self._batches is None:
+            return self
+        self._begin(self._batches)
+        batches, self._batches = self._batches, None
+        return batches
 
     def __next__(self):
+        if self._batches is None:
+            raise StopIteration
+        self._begin(self._batches)
         return next(self._batches)
 
 
@@ -123,6 +133,9 @@ class Session:
         self._after_updates = []  # buffers after each update of the step under way
         self._last = None      # (the sampler's state as the last step began, its number of batches)
         self._goes_on = True   # the loader's iteration, after a recovery
+        self._loop = None      # a weak reference to the newest generator of batches()
+        self._given = None     # what a newcomer was given, until its first batch, and what shows whether the script has changed it
+        self._first_state = None
         self._source = None    # (loader, its iteration) that a break has left
         self._draws = False    # reading a batch draws random numbers in this process, and training on it goes on with them
         self._first = 0        # the number in its epoch of the step's first batch
@@ -156,6 +169,7 @@ class Session:
             self._start()
         groups.advice = _ADVICE if self._membership is not None else ""
         self._memory.touch_ahead()
+        self._first_state = self._parts.changes()
 
     @property
     def step_number(self):
@@ -175,11 +189,20 @@ class Session:
     def batches(self, loader):
         """The loader's batches, to the end of the epoch; those of a broken step come again. The loader has the session's sampler as
         its batch_sampler. After a break the next call goes on with the next batch. len() of it is the loader's."""
-        return _Batches(loader, self._batches_of(loader))
+        return _Batches(loader, self._batches_of(loader), self._end_former_loop)
+
+    def _end_former_loop(self, batches):
+        """A program that still holds the iterator of a loop which it has left goes on with another one."""
+        former = self._loop() if self._loop is not None else None
+        if former is not batches:
+            self._loop = weakref.ref(batches)
+            if former is not None:
+                former.close()
 
     def _batches_of(self, loader):
         self._check_loader(loader)
         self._check_epoch(_variables_of_caller())
+        self._undo_loads()
         accelerated.adapt(loader, self._parts.sampler, self._seed_place)
         ends = accelerated.Ends(loader)
         self._draws = accelerated.reads_here(loader)
@@ -204,7 +227,7 @@ class Session:
                     continue
                 if not self._kept:
                     self._begin()
-                self._kept.append(batch[0])
+                self._kept.append(refolded(batch[0]))
                 self._seen += [(tensor, version_of(tensor)) for tensor in tensors_in(batch[0])]
                 if not self._draws:
                     self._seed(seeds.TRAINING, len(self._kept) - 1)
@@ -236,6 +259,17 @@ class Session:
             if name in _EPOCH_NAMES and type(value) is int and value < epoch:
                 say_of_rank(f"training is in epoch {epoch}, and the loop's {name} is {value}: the loop trains {epoch - value} epochs more "
                             f"than it should; write `for {name} in session.epochs(N)` (docs/ELASTIC.md)")
+
+    def _undo_loads(self):
+        """Before the first batch: what a newcomer's script has loaded since the Session was made is older than what it was given."""
+        given, before, self._given, self._first_state = self._given, self._first_state, None, None
+        if before is None or before == self._parts.changes():
+            return
+        if given is not None:
+            say_of_rank("what the script has loaded since elastic.Session() is undone: this worker has the state of its peers")
+            self._take(*given, is_newcomers=True)
+        else:
+            self._parts.know_loads(self._membership)
 
     def _iteration(self, loader):
         """The loader's iteration that a break has left, or a new one."""
@@ -282,7 +316,7 @@ class Session:
     # ---- a step
 
     def _begin(self):
-        self._has_met = False
+        self._has_met, self._given = False, None
         if self._membership is not None:
             self._parts.begin()
         self._first = self._parts.sampler.number_at(self._parts.place_in_data()["consumed"])
@@ -414,34 +448,34 @@ class Session:
     # ---- what breaks
 
     def _watch_passes(self):
-        """Guards DDP's forward pass, which has collectives, too. In a broken step the bare module runs instead."""
-        self._watch_other_models()
-        for model in self._parts.models:
-            model.forward = self._guarded_forward(model, model.forward)
-
-    def _guarded_forward(self, model, forward):
-        has_collectives = any(isinstance(module, torch.nn.SyncBatchNorm) for module in model.modules())
-
-        def guarded(*arguments, **named):
-            if has_collectives:
-                self._check_in_step("SyncBatchNorm")
-            if not self._broken:
-                result = self._trying(forward, *arguments, **named)
-                if not self._broken:
-                    return result
-            return model.module(*arguments, **named)
-        return guarded
-
-    def _watch_other_models(self):
-        """A model that the loop trains without the Session's knowledge would be another one in a new worker."""
+        """Guards DDP's forward pass, which has collectives, too. In the class, because an attribute of a model is copied with it."""
         own, forward = self._parts.models, DistributedDataParallel.forward
+        synchronized = [model for model in own if any(isinstance(module, torch.nn.SyncBatchNorm) for module in model.modules())]
 
         def guarded(model, *arguments, **named):
-            if self._kept and model.training and torch.is_grad_enabled() and not any(model is one for one in own):
+            if any(model is one for one in own):
+                if any(model is one for one in synchronized):
+                    self._check_in_step("SyncBatchNorm")
+                return self._pass(forward, model, *arguments, **named)
+            # A model that the loop trains without the Session's knowledge would be another one in a new worker.
+            if self._kept and model.training and torch.is_grad_enabled():
                 raise TypeError(f"elastic.Session isn't given the {type(model.module).__name__} in DistributedDataParallel that this loop "
                                 "trains, too: Session([one, other], [its optimizer, the other's], …)")
             return forward(model, *arguments, **named)
         DistributedDataParallel.forward = guarded
+
+    def _pass(self, forward, model, *arguments, **named):
+        """A forward pass. In a broken step the bare module's instead."""
+        if not self._broken:
+            self._note_buffers()  # of a step with several updates; this pass changes them
+            result = self._trying(forward, model, *arguments, **named)
+            if not self._broken:
+                return result
+        return model.module(*arguments, **named)
+
+    def _note_buffers(self):
+        while len(self._after_updates) < self._updates:
+            self._after_updates.append(self._parts.buffers())
 
     def _check_in_step(self, what):
         if self._membership is not None and self._kept and not self._is_in_step:
@@ -509,8 +543,7 @@ class Session:
         """Meets the others, and begins the step under way anew."""
         since = self._since or time.monotonic()
         self._goes_on, self._was_given = True, False
-        if self._updates and not self._after_updates:
-            self._after_updates = [self._parts.buffers()]
+        self._note_buffers()
         self._memory.wait()
         self._parts.put_back()
         self._parts.drop_gradients()
@@ -578,15 +611,18 @@ class Session:
         self._begin_again()
         return self._was_given
 
-    def _take(self, state, position, end):
-        """Takes a peer's state. end: the place of the last epoch's end, from the ranks that have come to it."""
+    def _take(self, state, position, end, is_newcomers=False):
+        """Takes a peer's state. end: the place of the last epoch's end, from the ranks that have come to it. is_newcomers: this
+        process has no step under way."""
+        is_newcomers = is_newcomers or self._seeds is None
+        self._given = (state, position, end)
         self._parts.load(state)
         self._was_given = True
-        if self._seeds is None or position[0] != self._steps:  # else its own batches are those of the step under way
+        if is_newcomers or position[0] != self._steps:  # else its own batches are those of the step under way
             batches = self._kept + self._rest
             if batches and not self._in_data and position == (self._steps + 1, 0):
                 self._commit(len(batches))  # so that the loader's next batch is the right one
-            place, self._done = end if self._seeds is None and end is not None else (state["sampler"], 0)
+            place, self._done = end if is_newcomers and end is not None else (state["sampler"], 0)
             self._goes_on = self._parts.go_to(place) and self._goes_on
             self._forget()
         (self._steps, self._updates), self._skips = position, 0
@@ -596,6 +632,7 @@ class Session:
         sampler, place = self._parts.sampler, (self._membership.rank, self._membership.size)
         has_changed = any(version_of(tensor) != version for tensor, version in self._seen)  # by the body of the loop, in place
         self._kept, self._rest, self._seen = [], self._kept + self._rest, []
+        has_changed |= not all(map(tensors_in, self._rest))  # maybe: what batches of unknown kinds hold isn't known
         if has_changed or self._draws and self._rest or (sampler.rank, sampler.world_size) != place:
             if sampler.state_dict() != self._parts.place_in_data():
                 sampler.load_state_dict(self._parts.place_in_data())

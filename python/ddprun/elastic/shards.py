@@ -112,6 +112,7 @@ class ShardedParts(Parts):
     def put_back(self):
         for model in self.models:
             clean(model)
+        self.begin_scaling()
 
     def buffers(self):
         return []
@@ -121,6 +122,13 @@ class ShardedParts(Parts):
 
     def before_update(self, optimizer):
         pass
+
+    def know_loads(self, membership):
+        why = "the script has loaded a state after elastic.Session(), which has saved the one before"
+        if membership.generation > 1:
+            raise NoWayBack(f"{why}: load it before")
+        say(f"{why}: a failure restarts all processes; load it before")
+        membership.why_not = lambda: why
 
     def layouts(self):
         return []

@@ -1,6 +1,8 @@
 """Sends a state to ranks that are new or have fallen behind: a tree of dicts, lists, plain values and tensors, from one rank to
 all others. Large tensors are sent from their own memory and received into their own."""
 
+import collections.abc
+import copy
 import pickle
 
 import torch
@@ -9,6 +11,7 @@ import torch.distributed as dist
 # Smaller tensors are sent together.
 _SMALL_BYTES = 65536
 _PLAIN = (int, float, str, bool, type(None))
+_CONTAINERS = (collections.deque, set, bytearray)  # that hold no tensors
 
 
 class _Tensor:
@@ -50,31 +53,43 @@ def bytes_of(tensor):
 
 def copied(tree):
     """A copy of a tree that shares nothing with it."""
-    return mapped(tree, lambda tensor: tensor.detach().clone())
+    def of_other(value):
+        return copy.deepcopy(value) if isinstance(value, _CONTAINERS) or type(value).__module__ == "numpy" else value
+    return mapped(tree, lambda tensor: tensor.detach().clone(), other=of_other)
+
+
+def refolded(tree):
+    """The tree in containers of its own, which a program may change; the leaves are the same."""
+    if type(tree) is dict:
+        return {key: refolded(value) for key, value in tree.items()}
+    if type(tree) in (list, tuple):
+        return type(tree)(map(refolded, tree))
+    return copy.copy(tree) if isinstance(tree, collections.abc.Mapping) else tree
 
 
 def tensors_in(tree):
     """The tensors that are leaves of a tree."""
     if isinstance(tree, torch.Tensor):
         return [tree]
-    if isinstance(tree, dict):
+    if isinstance(tree, collections.abc.Mapping):
         tree = tree.values()
     elif not isinstance(tree, (list, tuple)):
         return []
     return [tensor for value in tree for tensor in tensors_in(value)]
 
 
-def mapped(tree, change, kind=torch.Tensor):
-    """The tree with change(leaf) in place of each leaf of a kind."""
+def mapped(tree, change, kind=torch.Tensor, other=lambda leaf: leaf):
+    """The tree with change(leaf) in place of each leaf of a kind, and other(leaf) in that of those of unknown kinds."""
     if type(tree) in _PLAIN:
         return tree
     if isinstance(tree, kind):
         return change(tree)
     if isinstance(tree, dict):
-        return {key: mapped(value, change, kind) for key, value in tree.items()}
+        changed = {key: mapped(value, change, kind, other) for key, value in tree.items()}
+        return changed if type(tree) is not collections.Counter else collections.Counter(changed)
     if isinstance(tree, (list, tuple)) and not hasattr(tree, "_fields"):
-        return type(tree)(mapped(value, change, kind) for value in tree)
-    return tree
+        return type(tree)(mapped(value, change, kind, other) for value in tree)
+    return other(tree)
 
 
 def version_of(tensor):

@@ -105,6 +105,7 @@ TEST(Refusals, TimesAndScripts) {
   const Refused kCases[] = {
       // Options that torchrun doesn't have.
       {"--standalone --nnodes 2 train.py", 2, "--standalone is a job of one node"},
+      {"--standalone --master_port x train.py", 2, "--master_port 'x'"},
       {"--grace=-1 train.py", 1, "--grace '-1': must be from 0 to"},
       {"--grace=inf train.py", 2, "--grace 'inf'"},
       {"--exit_code=2 train.py", 2, "--exit_code '2': is neither 1 nor worker"},

@@ -1,0 +1,61 @@
+"""What collectives of a script's set-up return on a worker that comes later.
+
+It sets itself up alone, because its peers train. What they have told each other in their set-up it is told, too: the name of a
+run, a seed that rank 0 has drawn, the size of a data set. The k-th collective of one kind and shape returns what the peers' k-th
+has returned, because a later worker may pass over others, as a barrier around a download:
+
+    peers:       broadcast int64[1]: 17   broadcast uint8[17]: "runs/3"   barrier   broadcast int64[1]: 4   all-reduce float[1]: 44.0
+    new worker:  broadcast int64[1]: 17   broadcast uint8[17]: "runs/3"             broadcast int64[1]: 4   all-reduce float[1]: 44.0
+
+What wrappers of models broadcast isn't kept: a peer's state takes its place. A result that differs by rank, as a scatter's, can't
+be had from a peer: then a loss restarts all processes.
+"""
+
+import threading
+
+from ddprun.elastic import callers
+from ddprun.elastic.groups import groups
+from ddprun.elastic.journal import EQUAL, Done, bytes_in, fill
+from ddprun.elastic.transfer import copied, tensors_in
+
+_DIFFER = ("scatter", "alltoall", "alltoall_base", "reduce_scatter", "_reduce_scatter_base", "reduce_scatter_tensor_coalesced")
+_BYTES_MAX = 1 << 20
+
+
+class SetUp:
+    """The set-up of this process. Threads: the one that makes it."""
+
+    def __init__(self, results=None):
+        """results: what peers have had; None = this process has peers that set themselves up, too."""
+        self.results = {} if results is None else results  # (name, shapes) -> values, the first one first
+        self.why = ""  # a later worker can't be told all
+        self._is_alone, self._bytes, self._taken = results is not None, 0, {}
+        self._thread = threading.get_ident()
+
+    def takes(self, group, name):
+        """Whether run() is for a call of a group's."""
+        return (not self.why and name in (*EQUAL, *_DIFFER) and groups.is_all(group) and threading.get_ident() == self._thread
+                and not callers.is_of_models())
+
+    def run(self, group, name, arguments, named):
+        """Does a collective, or repeats what it has returned. Returns its work."""
+        outputs = arguments[0]
+        key = (name, tuple((tuple(tensor.shape), tensor.dtype) for tensor in tensors_in(outputs)))
+        if self._is_alone:
+            number = self._taken[key] = self._taken.get(key, -1) + 1
+            if number < len(self.results.get(key, [])):
+                fill(outputs, self.results[key][number])
+                return Done(outputs)
+            return group.backend.run(name, arguments, named)
+        work = group.backend.run(name, arguments, named)
+        if name in _DIFFER:
+            self.why = f"the script's set-up has called {name.strip('_')}, whose result a new worker can't be given"
+            return work
+        if work is not None:
+            work.wait()
+        self._bytes += bytes_in(outputs)
+        if self._bytes > _BYTES_MAX:
+            self.why = f"collectives of the script's set-up have given more than {_BYTES_MAX >> 20} MiB, which a new worker can't be given"
+        else:
+            self.results.setdefault(key, []).append(copied(outputs))
+        return work
