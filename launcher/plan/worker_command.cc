@@ -19,6 +19,8 @@ namespace ddprun::launcher {
 namespace {
 
 constexpr size_t kCommandBytesShown = 160;
+// One more than the largest minor number of Python 3 that is looked for.
+constexpr int kMinorsOfPython = 30;
 
 // --run_path: torchrun's run_script_path() in a process of its own. An exception is recorded in the
 // worker's error file, as torch's @record does, unless the script has done that itself. A worker
@@ -198,20 +200,17 @@ void IdentifyJob(const WorkerCommand& command, rendezvous::JobSpec* job) {
   job->description = absl::StrCat(Shown(line, kCommandBytesShown), " (", NodesText(*job), ")");
 }
 
-// Whether a virtual environment has torch. pyvenv.cfg names the version of its Python: "version =
-// 3.11.2" of venv, "version_info = 3.11.2.final.0" of virtualenv and uv.
+// Whether a folder is a virtual environment, or an installation or environment of conda's.
+bool IsEnvironment(const std::string& folder, const Host& host) {
+  return host.KindOf(folder + "/pyvenv.cfg") == Host::PathKind::kFile ||
+         host.KindOf(folder + "/conda-meta") == Host::PathKind::kDirectory;
+}
+
+// Whether an environment has torch, for any Python 3 that torch was ever built for.
 bool HasTorch(const std::string& environment, const Host& host) {
-  const absl::StatusOr<std::string> config = host.ReadFile(environment + "/pyvenv.cfg");
-  if (!config.ok()) return false;
-  for (const absl::string_view line : absl::StrSplit(*config, '\n')) {
-    const std::pair<absl::string_view, absl::string_view> both =
-        absl::StrSplit(line, absl::MaxSplits('=', 1));
-    if (!absl::StartsWith(both.first, "version")) continue;
-    const std::vector<absl::string_view> numbers =
-        absl::StrSplit(absl::StripAsciiWhitespace(both.second), '.');
-    if (numbers.size() < 2) continue;
-    const std::string packages = absl::StrCat(environment, "/lib/python", numbers[0], ".",
-                                              numbers[1], "/site-packages/torch");
+  for (int minor = 5; minor < kMinorsOfPython; ++minor) {
+    const std::string packages =
+        absl::StrCat(environment, "/lib/python3.", minor, "/site-packages/torch");
     if (host.KindOf(packages) == Host::PathKind::kDirectory) return true;
   }
   return false;
@@ -243,11 +242,11 @@ absl::StatusOr<std::string> FindPython(const EnvironmentLookup& environment, con
     }
     return *chosen;
   }
-  // Prefer the virtual environment that has this ddprun, activated or not: torchrun, too, runs
-  // scripts with the Python that it was installed for. If that has no torch, ddprun was installed
-  // as a tool (pipx, uv tool), and the active environment is meant.
+  // Prefer the environment that has this ddprun, activated or not: torchrun, too, runs scripts with
+  // the Python that it was installed for. If that has no torch, ddprun was installed as a tool
+  // (pipx, uv tool), and the active environment is meant.
   const std::string own = host.ProgramFolder();
-  if (!own.empty() && host.KindOf(absl::StrCat(own, "/../pyvenv.cfg")) == Host::PathKind::kFile) {
+  if (!own.empty() && IsEnvironment(absl::StrCat(own, "/.."), host)) {
     std::string active = ActivePython(environment, host);
     if (!active.empty() && !HasTorch(absl::StrCat(own, "/.."), host)) return active;
     absl::StatusOr<std::string> found = host.FindProgram(absl::StrCat(own, "/python3"));

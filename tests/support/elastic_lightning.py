@@ -137,6 +137,9 @@ class DataOf(pl.LightningDataModule):
         super().__init__()
         self.train_dataloader, self.val_dataloader = model.train_dataloader, model.val_dataloader
 
+    def prepare_data(self):
+        """Lightning makes a group of Gloo's around it."""
+
 
 class Watch(callbacks.Callback):
     """Writes what a user would see, and has a state and a collective of its own."""

@@ -110,7 +110,7 @@ def barriers():
 
 @call
 def types_of_devices():
-    return dist.group.WORLD._device_types
+    return torch.device("cpu") in dist.group.WORLD._device_types  # torch.distributed.checkpoint asks
 
 
 @call

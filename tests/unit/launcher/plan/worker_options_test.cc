@@ -167,17 +167,24 @@ TEST(WorkerOptions, AnEnvironmentWithTorchAndThisProgramIsNoTools) {
   for (const char* python : {"/opt/venv/bin/python3", "/project/bin/python3"}) {
     host.programs[python] = python;
   }
-  for (const char* config : {"home = /usr/bin\nversion = 3.11.2\n", "version_info = 3.11.2.final.0",
-                             "implementation = CPython\nversion_info = 3.11.2\n"}) {
-    host.files["/opt/venv/bin/../pyvenv.cfg"] = config;
-    const std::string torch = "/opt/venv/bin/../lib/python3.11/site-packages/torch";
+  for (const char* version : {"3.8", "3.11", "3.14"}) {
+    const std::string torch =
+        absl::StrCat("/opt/venv/bin/../lib/python", version, "/site-packages/torch");
     host.paths.erase(torch);
     EXPECT_EQ(PlanOf("train.py", {{"VIRTUAL_ENV", "/project"}}, host).argv[0],
               "/project/bin/python3");
     host.paths[torch] = Host::PathKind::kDirectory;
     EXPECT_EQ(PlanOf("train.py", {{"VIRTUAL_ENV", "/project"}}, host).argv[0],
               "/opt/venv/bin/python3");
+    host.paths.erase(torch);
   }
+}
+
+TEST(WorkerOptions, AnEnvironmentOfCondasIsOneToo) {
+  FakeHost host;
+  host.programs["/opt/venv/bin/python3"] = "/opt/venv/bin/python3";
+  host.paths["/opt/venv/bin/../conda-meta"] = Host::PathKind::kDirectory;
+  EXPECT_EQ(PlanOf("train.py", {}, host).argv[0], "/opt/venv/bin/python3");
 }
 
 TEST(WorkerOptions, OtherAcceleratorsAreCountedByTorch) {
