@@ -169,7 +169,7 @@ SupervisorConfig Agent::ConfigOf(const std::string& hostname) const {
 
 void Agent::WatchSignals() {
   for (const int number : WatchedSignals(plan_.signals.policy)) {
-    // If our parent ignored SIGHUP (nohup(1)), or a signal that would be passed on, keep ignoring it.
+    // If our parent ignored SIGHUP (nohup(1)) or a signal to pass on, keep ignoring it.
     const bool is_passed_on = !plan_.signals.policy.Ends(number);
     if ((number == SIGHUP || is_passed_on) && IsIgnored(number)) continue;
     signals_.push_back(

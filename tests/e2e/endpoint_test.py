@@ -68,9 +68,10 @@ class Endpoint(BedTestCase):
 
     def test_each_node_has_its_own_name_for_the_first_one(self):
         port, script = free_port(), ["--no_python", "sh", "-c", "echo from $GROUP_RANK: $MASTER_ADDR"]
-        nodes = [self.bed.run(f"node{number}", ["--nnodes", 2, "--node_rank", number, "--master_addr", name, "--master_port", port, *script])
-                 for number, name in enumerate(("0.0.0.0", "127.0.0.1"))]
-        for number, (node, name) in enumerate(zip(nodes, ("0.0.0.0", "127.0.0.1"))):
+        names = ("0.0.0.0", "127.0.0.1")
+        words = ["--nnodes", 2, "--master_port", port, "--master_addr"]
+        nodes = [self.bed.run(f"node{one}", [*words, name, "--node_rank", one, *script]) for one, name in enumerate(names)]
+        for number, (node, name) in enumerate(zip(nodes, names)):
             self.assert_status(0, node)
             self.assertIn(f"from {number}: {name}\n", node.text())
 

@@ -37,7 +37,7 @@ class Signals(BedTestCase):
             self.ends(agent, number, status)
 
     def test_a_signal_that_is_ignored_from_the_start(self):
-        """As a batch script does that is told of its limit by SIGUSR1: neither the agent nor the worker sees it."""
+        """As in a batch script that gets SIGUSR1 before its limit: neither the agent nor the worker sees it."""
         script = self.bed.write("trap.sh", f"#!/bin/sh\ntrap '' USR1\nexec {DDPRUN} \"$@\"\n", mode=0o755)
         gate = self.bed.path("gate")
         os.mkfifo(gate)

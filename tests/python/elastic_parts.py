@@ -25,7 +25,7 @@ sys.path[:0] = [os.path.join(HERE, "..", "..", "python")]
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from ddprun import elastic  # noqa: E402
-from ddprun.elastic import groups, handover, nccl, parts, resharding, snapshot, transfer, unkept  # noqa: E402
+from ddprun.elastic import groups, handover, nccl, resharding, snapshot, transfer, unkept  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
@@ -360,33 +360,6 @@ class Held(unittest.TestCase):
             last = self.group.barrier()
         self.assertEqual(groups._UNASKED_MOST, len(groups._unasked))
         self.assertIn(id(last), groups._unasked)
-
-
-class Copies(unittest.TestCase):
-    def test_nothing_is_shared(self):
-        state = {"milestones": collections.Counter([3, 3]), "window": collections.deque([1], 2), "seen": {1}, "tensor": torch.ones(2)}
-        copied = transfer.copied(state)
-        state["milestones"][4] = 1
-        state["window"].append(2)
-        state["seen"].add(2)
-        state["tensor"].zero_()
-        self.assertEqual(([3, 3], [1], {1}, [1.0, 1.0]), (list(copied["milestones"].elements()), list(copied["window"]), copied["seen"],
-                                                          copied["tensor"].tolist()))
-
-    def test_containers_alone_are_new(self):
-        tree = {"a": [torch.ones(1)], "b": collections.UserDict(c=torch.ones(1))}
-        refolded = transfer.refolded(tree)
-        tree["a"].clear()
-        del tree["b"]["c"]
-        self.assertEqual(2, len(transfer.tensors_in(refolded)))
-
-    def test_a_scaler_unscales_the_repeated_step(self):
-        scaler, parameter = torch.amp.GradScaler("cpu"), torch.nn.Parameter(torch.ones(1))
-        optimizer = torch.optim.SGD([parameter], lr=1.0)
-        scaler.scale(parameter.sum()).backward()
-        scaler.unscale_(optimizer)
-        parts.Parts.begin_scaling(types.SimpleNamespace(scalers=[scaler]))
-        scaler.unscale_(optimizer)
 
 
 class Handover(unittest.TestCase):

@@ -19,7 +19,7 @@ from ddprun import progress  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
 TRAINING = os.path.join(ROOT, "tests", "support", "elastic_python.py")
-PARTS = os.path.join(HERE, "elastic_parts.py")
+PARTS = [os.path.join(HERE, name) for name in ("elastic_parts.py", "transfer_parts.py")]
 PATIENCE = 60 * SLOW
 STEPS = 60  # an epoch has 40
 MANY, SETTLED = (1000 if WHOLE else 20), 10  # recoveries; from then on a process has all that it needs
@@ -147,10 +147,10 @@ class Kills(KillsCase):
         is outside of all steps here, after the 40th, so the kills come 8 steps before it and later."""
         self.check("with", "evaluate", "halves", losses=False, count=70)
 
-    def test_what_a_set_up_has_told_and_batches_that_are_taken_apart(self):
-        journal = self.check("told", "dict", "workers")
-        told = [line["told"] for line in journal.find("ready")]
-        self.assertEqual([told[0]] * 6, told)
+    def test_what_set_ups_exchange_and_batches_that_are_taken_apart(self):
+        journal = self.check("shared", "dict", "workers")
+        shared = [line["shared"] for line in journal.find("ready")]
+        self.assertEqual([shared[0]] * 6, shared)
 
     def test_three_updates_a_batch_and_a_checkpoint_of_its_own(self):
         """The script loads it in each process. A new worker's peers are further."""
@@ -459,10 +459,11 @@ class Loops(KillsCase):
         self.wait(lambda: said in agent.text(), "the line about epochs", agent)
 
     def test_parts(self):
-        parts = self.bed.start_process("parts", [self.bed.environment["PYTHON_EXEC"], PARTS], output=self.bed.path("parts.out"),
-                                       env=self.bed.environment)
-        self.assert_status(0, parts, PATIENCE)
-        self.assertIn("\nOK", parts.text())
+        for number, script in enumerate(PARTS):
+            output, command = self.bed.path(f"parts{number}.out"), [self.bed.environment["PYTHON_EXEC"], script]
+            parts = self.bed.start_process(f"parts{number}", command, output=output, env=self.bed.environment)
+            self.assert_status(0, parts, PATIENCE)
+            self.assertIn("\nOK", parts.text())
 
 
 class ElsewhereCase(ElasticCase):

@@ -10,7 +10,7 @@ FIFO JOURNAL.gate, if there is one), dying (the first rank 2 waits for the FIFO 
 unreachable (nobody can fetch a state), counts (a line with the process' threads, descriptors and memory after each recovery),
 nccl (fake_nccl.py's groups), gpu (the training is on one, over NCCL),
 rests (the fifth step waits until the agent has closed the connections that nobody uses, which takes it a minute),
-told (set-up in which ranks tell each other what a new worker can't find out), dict (batches that the body takes apart), many
+shared (a set-up in which ranks exchange what a new worker can't find out), dict (batches that the body takes apart), many
 (three updates a batch), loads (each process loads a checkpoint of the beginning after it has made the Session).
 """
 
@@ -111,7 +111,7 @@ class Training:
             fake_nccl.install()
         self.device = "cuda" if "gpu" in forms else "cpu"
         (dist if "lonely" in forms else elastic).init_process_group("nccl" if self.forms & {"nccl", "gpu"} else "gloo")
-        self.told = self.tell() if "told" in forms else None
+        self.shared = self.exchange() if "shared" in forms else None
         if "early" in forms and elastic._membership.fetch is not None:
             self.report_state(journal)
         self.halves = [dist.new_group(ranks) for ranks in ([0, 1], [2])] if "halves" in forms else []
@@ -139,10 +139,10 @@ class Training:
             self.sampler.load_state_dict(beginning[1])
         self.models, self.counted = models, 0
         self.journal = os.open(journal, os.O_WRONLY | os.O_APPEND | os.O_CREAT, 0o644)
-        self.write("ready", step=self.session.step_number, told=self.told)
+        self.write("ready", step=self.session.step_number, shared=self.shared)
 
     @staticmethod
-    def tell():
+    def exchange():
         own = [f"run {random.random()}", random.randrange(100)] if dist.get_rank() == 0 else [None, None]
         if os.environ["DDPRUN_GENERATION"] == "1":
             dist.barrier()  # as around a download that a later process doesn't repeat

@@ -6,7 +6,7 @@ import sys
 _BETWEEN = ("ddprun.elastic.callers", "ddprun.elastic.groups", "ddprun.elastic.nccl", "ddprun.elastic.set_up",
             "torch.distributed.distributed_c10d", "torch.distributed.c10d_logger")
 _FSDP = "torch.distributed.fsdp."
-# Those whose collectives are of the model's state, or of training it. DCP's torch.distributed.checkpoint isn't among them.
+# Wrappers of models and backward passes: their collectives are of the state, or of training it. DCP's aren't.
 _OF_MODELS = (_FSDP, "torch.nn.parallel.", "torch.distributed.utils", "torch.distributed._composable", "torch.distributed.algorithms",
               "torch.distributed.tensor", "torch.distributed.device_mesh", "torch.autograd", "torch.nn.modules", "ddprun.")
 

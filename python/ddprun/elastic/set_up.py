@@ -1,8 +1,8 @@
 """What collectives of a script's set-up return on a worker that comes later.
 
-It sets itself up alone, because its peers train. What they have told each other in their set-up it is told, too: the name of a
-run, a seed that rank 0 has drawn, the size of a data set. The k-th collective of one kind and shape returns what the peers' k-th
-has returned, because a later worker may pass over others, as a barrier around a download:
+It sets itself up alone, because its peers train. It gets what they have exchanged in their set-up: the name of a run, a seed that
+rank 0 has drawn, the size of a data set. The k-th collective of one kind and shape returns what the peers' k-th has returned,
+because a later worker may pass over others, as a barrier around a download:
 
     peers:       broadcast int64[1]: 17   broadcast uint8[17]: "runs/3"   barrier   broadcast int64[1]: 4   all-reduce float[1]: 44.0
     new worker:  broadcast int64[1]: 17   broadcast uint8[17]: "runs/3"             broadcast int64[1]: 4   all-reduce float[1]: 44.0
@@ -28,7 +28,7 @@ class SetUp:
     def __init__(self, results=None):
         """results: what peers have had; None = this process has peers that set themselves up, too."""
         self.results = {} if results is None else results  # (name, shapes) -> values, the first one first
-        self.why = ""  # a later worker can't be told all
+        self.why = ""  # a later worker can't be given all
         self._is_alone, self._bytes, self._taken = results is not None, 0, {}
         self._thread = threading.get_ident()
 
@@ -49,7 +49,7 @@ class SetUp:
             return group.backend.run(name, arguments, named)
         work = group.backend.run(name, arguments, named)
         if name in _DIFFER:
-            self.why = f"the script's set-up has called {name.strip('_')}, whose result a new worker can't be given"
+            self.why = f"the script's set-up has called {name.strip('_')}, and a new worker can't be given its result"
             return work
         if work is not None:
             work.wait()
