@@ -149,6 +149,8 @@ class Training:
         dist.broadcast_object_list(own, src=0)
         names = [None] * dist.get_world_size()
         dist.all_gather_object(names, f"host {random.random()}")
+        for number in range(2):  # as parameters: too many to be kept
+            dist.broadcast(torch.full((200000,), float(number)), src=0)
         total = torch.tensor([random.random()])
         dist.all_reduce(total)
         group = dist.new_group(backend="gloo")

@@ -7,8 +7,8 @@ because a later worker may pass over others, as a barrier around a download:
     peers:       broadcast int64[1]: 17   broadcast uint8[17]: "runs/3"   barrier   broadcast int64[1]: 4   all-reduce float[1]: 44.0
     new worker:  broadcast int64[1]: 17   broadcast uint8[17]: "runs/3"             broadcast int64[1]: 4   all-reduce float[1]: 44.0
 
-What wrappers of models broadcast isn't kept: a peer's state takes its place. A result that differs by rank, as a scatter's, can't
-be had from a peer: then a loss restarts all processes.
+What wrappers of models broadcast isn't kept, and of parameters that a script broadcasts not all: a peer's state takes their place.
+A result that differs by rank, as a scatter's, can't be had from a peer: then a loss restarts all processes.
 """
 
 import threading
@@ -53,9 +53,10 @@ class SetUp:
             return work
         if work is not None:
             work.wait()
-        self._bytes += bytes_in(outputs)
-        if self._bytes > _BYTES_MAX:
-            self.why = f"collectives of the script's set-up have given more than {_BYTES_MAX >> 20} MiB, which a new worker can't be given"
-        else:
+        size = bytes_in(outputs)
+        if self._bytes + size <= _BYTES_MAX:
+            self._bytes += size
             self.results.setdefault(key, []).append(copied(outputs))
+        elif not all(tensor.is_floating_point() for tensor in tensors_in(outputs)):  # else a script's own way to equal parameters
+            self.why = f"collectives of the script's set-up have given more than {_BYTES_MAX >> 20} MiB, which a new worker can't be given"
         return work
