@@ -27,6 +27,7 @@ import atexit
 import collections
 import contextlib
 import ctypes
+import inspect
 import os
 import platform
 import socket
@@ -493,6 +494,7 @@ class _Group(dist.ProcessGroup):
         """key: identifies the group; the same on all its ranks. timeout: of its collectives."""
         super().__init__(rank, size)
         self.backend, self.key, self.timeout = None, key, timeout
+        self.is_made = False
         self._rank, self._size, self._name = rank, size, key
 
     def place(self, rank, size):
@@ -514,7 +516,9 @@ class _Group(dist.ProcessGroup):
 
     @property
     def _device_types(self):
-        """What FSDP2 and torch.distributed.checkpoint look for."""
+        """What FSDP2 and torch.distributed.checkpoint look for. As it is made, torch 2.15 would record its C++ part, which has none."""
+        if not self.is_made:
+            return []
         return [torch.device(name) for name in (("cpu", "cuda") if groups.has_nccl else ("cpu",))]
 
     def abort(self):
@@ -675,20 +679,42 @@ atexit.register(groups.close)
 
 def register():
     """Registers these groups with torch, as the backend "ddprun"."""
-    if NAME in dist.Backend.backend_list:
-        return
-    dist.Backend.register_backend(NAME, groups.create, extended_api=True, devices=["cpu", "cuda"])
-    make, meet = dist.distributed_c10d._new_process_group_helper, dist.monitored_barrier
+    if NAME not in dist.Backend.backend_list:
+        dist.Backend.register_backend(NAME, groups.create, extended_api=True, devices=["cpu", "cuda"])
+        _replace_functions()
 
-    def made(group_size, group_rank, ranks, backend, *arguments, **named):
+
+def _replace_functions():
+    """Those of torch's that ask for a backend's name, and one that gives a new worker nothing."""
+    torchs = dist.distributed_c10d
+    make, meet, share = torchs._new_process_group_helper, torchs.monitored_barrier, torchs.broadcast_object_list
+    of_make, of_share = inspect.signature(make), inspect.signature(share)
+
+    def made(*arguments, **named):
         # A group of Gloo's own would wait for peers that train, and end with the first one that is lost.
-        is_ours = dist.is_initialized() and isinstance(dist.group.WORLD, _Group)
-        return make(group_size, group_rank, ranks, NAME if is_ours and str(backend) in _GLOO else backend, *arguments, **named)
+        of_call = of_make.bind(*arguments, **named).arguments
+        if dist.is_initialized() and isinstance(dist.group.WORLD, _Group) and str(of_call["backend"]) in _GLOO:
+            of_call["backend"] = NAME
+        group, *more = make(**of_call)
+        if isinstance(group, _Group):
+            group.is_made = True
+        return (group, *more)
 
     def met(group=None, timeout=None, wait_all_ranks=False):
         one = dist.group.WORLD if group is None else group
         if not isinstance(one, _Group):
             return meet(group, timeout, wait_all_ranks)
         return one.monitored_barrier(timeout or one.timeout, wait_all_ranks)
-    dist.distributed_c10d._new_process_group_helper = made
-    dist.monitored_barrier = dist.distributed_c10d.monitored_barrier = met
+
+    def shared(*arguments, **named):
+        # A new worker in the source's place would keep objects of its own.
+        of_call = of_share.bind(*arguments, **named).arguments
+        one = of_call.get("group") or dist.group.WORLD
+        replays = groups.set_up is not None and groups.journal is None and groups.is_all(one)
+        if replays and groups.set_up.has_objects(len(of_call["object_list"])):
+            of_call.pop("group_src", None)
+            of_call["src"] = (one.rank() + 1) % one.size()
+        return share(**of_call)
+    torchs._new_process_group_helper = made
+    dist.monitored_barrier = torchs.monitored_barrier = met
+    dist.broadcast_object_list = torchs.broadcast_object_list = shared

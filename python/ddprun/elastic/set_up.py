@@ -13,6 +13,8 @@ A result that differs by rank, as a scatter's, can't be had from a peer: then a 
 
 import threading
 
+import torch
+
 from ddprun.elastic import callers
 from ddprun.elastic.groups import groups
 from ddprun.elastic.journal import EQUAL, Done, bytes_in, fill
@@ -37,6 +39,11 @@ class SetUp:
         return (not self.why and name in (*EQUAL, *_DIFFER) and groups.is_all(group) and threading.get_ident() == self._thread
                 and not callers.is_of_models())
 
+    def has_objects(self, number):
+        """Whether the next broadcast of so many objects returns what peers have had."""
+        key = ("broadcast", (((number,), torch.int64),))
+        return self._is_alone and self._taken.get(key, -1) + 1 < len(self.results.get(key, []))
+
     def run(self, group, name, arguments, named):
         """Does a collective, or repeats what it has returned. Returns its work."""
         outputs = arguments[0]
@@ -51,10 +58,10 @@ class SetUp:
         if name in _DIFFER:
             self.why = f"the script's set-up has called {name.strip('_')}, and a new worker can't be given its result"
             return work
-        if work is not None:
-            work.wait()
         size = bytes_in(outputs)
         if self._bytes + size <= _BYTES_MAX:
+            if work is not None:
+                work.wait()
             self._bytes += size
             self.results.setdefault(key, []).append(copied(outputs))
         elif not all(tensor.is_floating_point() for tensor in tensors_in(outputs)):  # else a script's own way to equal parameters
