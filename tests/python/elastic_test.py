@@ -156,6 +156,13 @@ class Kills(KillsCase):
         """The script loads it in each process. A new worker's peers are further."""
         self.check("many", "loads", losses=False)
 
+    def test_a_loss_between_the_updates_of_a_batch(self):
+        """The new worker skips two updates, which its peers have done."""
+        digest, _ = self.undisturbed("many", "loads")
+        agent, journal, events = self.start("many", "loads", env={"ELASTIC_DIES_BETWEEN": "1:2:16"})
+        self.assertEqual(digest, self.end(agent, journal))
+        self.assertEqual(3 + 1, len(events.find("worker_started")))
+
 
 class Recoveries(ElasticCase):
     def test_a_fault_within_a_recovery(self):

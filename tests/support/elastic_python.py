@@ -222,7 +222,10 @@ class Training:
             self.closure(inputs)
         else:
             self.update(self.optimizers[0], loss)
-        for _ in range(2 if "many" in self.forms else 0):
+        for number in range(2 if "many" in self.forms else 0):
+            place = f"{os.environ.get('DDPRUN_GENERATION')}:{dist.get_rank()}:{before}"
+            if number and os.environ.get("ELASTIC_DIES_BETWEEN") == place:
+                os.kill(os.getpid(), signal.SIGKILL)
             self.update(self.optimizers[0], self.model(inputs).pow(2).mean())
         if self.critic is not None:
             self.update(self.optimizers[1], (self.critic(inputs) - inputs).pow(2).mean() + self.model(inputs).detach().mean())

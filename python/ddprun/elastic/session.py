@@ -268,6 +268,7 @@ class Session:
         if given is not None:
             say_of_rank("what the script has loaded since elastic.Session() is undone: this worker has the state of its peers")
             self._take(*given, is_newcomers=True)
+            self._begin_again()
         else:
             self._parts.know_loads(self._membership)
 
