@@ -171,9 +171,10 @@ def _mend_deed(new):
     if not new.fails:
         new.others = "end"
     # Another text follows on the same line: another worker's, or the worker's own of the other stream.
-    if new.deed == "no_end" and (new.world > 1 or set(MERGED) & set(new.around)) and _said(new, "tee") != "3":
+    is_whole_lines = _said(new, "tee") == "3" and _said(new, "log_dir") != "/dev/null"
+    if new.deed == "no_end" and (new.world > 1 or set(MERGED) & set(new.around)) and not is_whole_lines:
         new.deed, new.amount = "well", 0
-    if new.deed == "pieces" and new.world > 1 and _said(new, "tee") != "3":
+    if new.deed == "pieces" and new.world > 1 and not is_whole_lines:
         new.deed = "well"
     if new.deed == "kills_group" and new.program == "shell_waits":
         new.deed = "well"  # the shell is of the group, and has no handler
