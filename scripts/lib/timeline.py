@@ -17,6 +17,7 @@ TAG_VARIABLE = "DDPRUN_RUN_TAG"
 os.environ["XDG_STATE_HOME"] = "/dev/null"
 
 _libc = ctypes.CDLL(None, use_errno=True)
+IN_CLOSE = 0x18
 _IN_MODIFY = 0x00000002
 _IN_NONBLOCK = os.O_NONBLOCK
 _IN_CLOEXEC = os.O_CLOEXEC
@@ -72,9 +73,9 @@ class Follower:
         self.files.append(lines)
         return lines
 
-    def watch(self, path):
-        """Makes `wait` wake for changes of this file too; for files that are no JSON lines."""
-        if _libc.inotify_add_watch(self._inotify, str(path).encode(), _IN_MODIFY) < 0:
+    def watch(self, path, what=_IN_MODIFY):
+        """Makes `wait` wake for changes of this file too, or for other events of inotify(7); for files that are no JSON lines."""
+        if _libc.inotify_add_watch(self._inotify, str(path).encode(), what) < 0:
             raise OSError(ctypes.get_errno(), f"inotify_add_watch {path}")
 
     def refresh(self):

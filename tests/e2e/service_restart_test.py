@@ -1,6 +1,7 @@
 #!/usr/bin/env python3
 """A rendezvous service that dies: its agent starts another one at the same address, and the workers go on."""
 
+import itertools
 import json
 import os
 import random
@@ -17,6 +18,7 @@ import takeover  # noqa: E402
 from bed import DDPRUN, ROOT, SLOW, WHOLE, BedTestCase, free_port  # noqa: E402
 from scrapes import Scrapes  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
+from timeline import IN_CLOSE, Follower  # noqa: E402
 
 MARKING_WORKER = os.path.join(ROOT, "tests", "support", "marking_worker.py")
 
@@ -372,24 +374,16 @@ class AnotherHost(ServiceTestCase):
         os.kill(service, signal.SIGSTOP)
         host.signal(signal.SIGKILL)
         host.wait(20 * SLOW)
+        tried = Follower()
+        self.addCleanup(tried.close)
+        tried.watch(os.path.join(options[1], "journal.db"), IN_CLOSE)  # the service holds it, stopped
         again = self.start_node(0, "node0-again", *options)
-        until = time.monotonic() + 20 * SLOW
-        while not self.has_tried(again.pid) and time.monotonic() < until:  # no event says that a process has opened a file
-            pass
+        asked = itertools.count()
+        tried.wait(lambda: next(asked), "the new service to find the journal locked", 20 * SLOW, alive=[again])
         os.kill(service, signal.SIGCONT)
         self.bed.finish(self.bed.workers(2, 2, alive=(again, other)))
         for node in (again, other):
             self.assert_status(0, node)
-
-    @staticmethod
-    def has_tried(agent):
-        """A child of the agent has the journal open."""
-        try:
-            with open(f"/proc/{agent}/task/{agent}/children", encoding="utf-8") as children:
-                return any("/journal.db" in os.readlink(f"/proc/{child}/fd/{fd}")
-                           for child in children.read().split() for fd in os.listdir(f"/proc/{child}/fd"))
-        except OSError:
-            return False
 
     def test_twin_without_it_the_other_node_ends(self):
         host, other = self.lose_host("--service_loss_timeout", 60 * SLOW)
