@@ -26,6 +26,7 @@
 #include "launcher/machine/host_probe.h"
 #include "launcher/os/files.h"
 #include "launcher/os/processes.h"
+#include "rendezvous/core/admission.h"
 #include "rendezvous/wire/field_checker.h"
 
 namespace ddprun::launcher {
@@ -50,6 +51,12 @@ std::string EndpointText(const LaunchPlan& plan) {
   if (plan.endpoint.kind == EndpointPlan::Kind::kUnix) return "this node";
   if (!plan.etcd.has_value()) return HostPort(plan.endpoint.host, plan.endpoint.port);
   return absl::StrCat(kEtcdEndpoint, absl::StrJoin(plan.etcd->endpoints, ", "));
+}
+
+// Stable over the agent's restarts if the user numbers the nodes.
+std::string NodeIdOf(const LaunchPlan& plan) {
+  return plan.node_rank.has_value() ? absl::StrCat(Hostname(), "/", *plan.node_rank)
+                                    : absl::StrCat(Hostname(), "#", getpid());
 }
 
 bool IsIgnored(int number) {
@@ -107,8 +114,7 @@ absl::Status Agent::StartParts() {
   console_ = Console::For(loop_.get(), STDERR_FILENO);
   SetLogWriter([this](absl::string_view lines) { WriteConsole(lines); });
   const std::string hostname = Hostname();
-  node_id_ = plan_.node_rank.has_value() ? absl::StrCat(hostname, "/", *plan_.node_rank)
-                                         : absl::StrCat(hostname, "#", getpid());
+  node_id_ = NodeIdOf(plan_);
   if (!plan_.event_log.empty()) {
     DDPRUN_ASSIGN_OR_RETURN(events_,
                             EventLog::Open(plan_.event_log, absl::StrCat("agent:", node_id_)));
@@ -219,7 +225,7 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
   AgentServerOptions options;
   options.socket_path = runtime_dir_->File(kAgentSocket);
   if (plan_.job.nodes_max > 1) {
-    options.peer_listen = ListenFor(node_address);
+    options.peer_listen = "[::]:0";
     options.avoided_ports = GivenPorts(plan_);
   }
   options.run_id = plan_.job.run_id;
@@ -279,8 +285,10 @@ void Agent::StartService() {
 void Agent::Connect(const ServiceHost::Target& target) {
   const FoundEndpoint& found = target.found;
   const bool elected = service_.elected();
-  if (absl::Status status = StartAgentServer(found.node_address); !status.ok()) {
-    return Fail(status);
+  if (agent_server_ == nullptr) {
+    if (absl::Status status = StartAgentServer(found.node_address); !status.ok()) {
+      return Fail(status);
+    }
   }
   Feed(EndpointFound{
       .node_address = found.master_addr,
@@ -294,23 +302,52 @@ void Agent::Connect(const ServiceHost::Target& target) {
       .is_loopback = !elected && IsLoopback(plan_.endpoint.host),
       .port_is_taken = target.port_is_taken,
       .port_advice = target.port_is_taken ? KernelPortsHint(plan_.endpoint.port) : ""});
-  client_ =
-      rendezvous::RendezvousClient::Start(loop_.get(),
-                                          {.target = target.address,
-                                           .keepalive = rendezvous::KeepaliveOf(plan_.job),
-                                           .lease = rendezvous::LeaseOf(plan_.job),
-                                           .tls = plan_.tls,
-                                           .locator = service_.locator()},
-                                          {.on_stream_open = [this] { Feed(StreamOpened{}); },
-                                           .on_message =
-                                               [this](rendezvous::ServiceMessage message) {
-                                                 Feed(ServiceMessageReceived{std::move(message)});
-                                               },
-                                           .on_heartbeat = [this] { Feed(HeartbeatHeard{}); },
-                                           .on_stream_closed =
-                                               [this](const absl::Status& status, bool will_retry) {
-                                                 Feed(ServiceStreamClosed{status, will_retry});
-                                               }});
+  client_ = rendezvous::RendezvousClient::Start(
+      loop_.get(),
+      {.target = target.address,
+       .keepalive = rendezvous::KeepaliveOf(plan_.job),
+       .lease = rendezvous::LeaseOf(plan_.job),
+       .tls = plan_.tls,
+       .locator = service_.locator()},
+      {.on_stream_open = [this] { Feed(StreamOpened{}); },
+       .on_message =
+           [this](rendezvous::ServiceMessage message) {
+             Feed(ServiceMessageReceived{std::move(message)});
+           },
+       .on_heartbeat = [this] { Feed(HeartbeatHeard{}); },
+       .on_stream_closed =
+           [this, target](const absl::Status& status, bool will_retry) {
+             if (JoinsAnew(target, status)) return;
+             Feed(ServiceStreamClosed{status, will_retry});
+           }});
+}
+
+// Until its first Welcome an agent can join in another way. torchrun completes both kinds of job:
+// one node at an endpoint that another job has, and c10d with one --node_rank on several nodes.
+bool Agent::JoinsAnew(const ServiceHost::Target& target, const absl::Status& why) {
+  if (!supervisor_->joining()) return false;
+  EndpointPlan& endpoint = plan_.endpoint;
+  const bool alone = plan_.job.nodes_max == 1 && endpoint.kind == EndpointPlan::Kind::kTcp &&
+                     endpoint.hosting == EndpointPlan::Hosting::kAuto &&
+                     (target.port_is_taken || absl::IsAlreadyExists(why));
+  if (alone) {
+    Notify(absl::StrCat("warning: ", EndpointText(plan_), " can't be this job's endpoint (",
+                        why.message(), "). A job of one node needs none, so it goes on without"));
+    endpoint.kind = EndpointPlan::Kind::kUnix;
+    plan_.master_addr = target.found.master_addr;
+  } else if (plan_.node_rank_is_wish && plan_.node_rank.has_value() &&
+             absl::EndsWith(why.message(), rendezvous::kClaimHint)) {
+    Notify(absl::StrCat("warning: this node joins without --node_rank ", *plan_.node_rank,
+                        ", which ", plan_.rdzv_backend, " doesn't need: ", why.message()));
+    plan_.node_rank.reset();
+    node_id_ = NodeIdOf(plan_);
+  } else {
+    return false;
+  }
+  supervisor_ = std::make_unique<Supervisor>(ConfigOf(Hostname()), loop_->Now());
+  timer_->Arm(supervisor_->NextDeadline());
+  alone ? service_.HostAlone() : Connect(target);
+  return true;
 }
 
 // ------------------------------------------------------------- the supervisor

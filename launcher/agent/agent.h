@@ -98,6 +98,7 @@ class Agent {
   absl::Status StartWarm();
   void StartService();
   void Connect(const ServiceHost::Target& target);
+  bool JoinsAnew(const ServiceHost::Target& target, const absl::Status& why);
   absl::Status StartAgentServer(const std::string& node_address);
   void WatchSignals();
 

@@ -6,8 +6,10 @@
 #include <vector>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
+#include "base/address.h"
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "launcher/agent/agent.h"
@@ -17,6 +19,35 @@
 namespace ddprun::launcher {
 
 using rendezvous::Generation;
+
+namespace {
+
+// Whether other machines can't reach this one at `host`, or reach themselves there.
+bool MeansItself(const std::string& host) {
+  return IsLoopback(host) || host == "0.0.0.0" || host == "::" || host == "[::]";
+}
+
+// The assignment as this node can use it. Rank 0's node may be given as localhost on itself, where
+// the service runs; other nodes reach it where they reach the service.
+rendezvous::Assignment SeenFrom(const LaunchPlan& plan, rendezvous::Assignment assignment) {
+  if (!plan.first_node.empty()) assignment.master_addr = plan.first_node;
+  const EndpointPlan& endpoint = plan.endpoint;
+  if (assignment.group_rank == 0 || endpoint.kind != EndpointPlan::Kind::kTcp ||
+      plan.etcd.has_value() || MeansItself(endpoint.host)) {
+    return assignment;
+  }
+  if (MeansItself(assignment.master_addr)) assignment.master_addr = endpoint.host;
+  std::string& store = assignment.store_address;
+  int port = 0;
+  const size_t colon = store.rfind(':');
+  if (colon != std::string::npos && MeansItself(store.substr(0, colon)) &&
+      absl::SimpleAtoi(store.substr(colon + 1), &port)) {
+    store = HostPort(endpoint.host, port);
+  }
+  return assignment;
+}
+
+}  // namespace
 
 Agent::Guards Agent::MakeGuards(bool use_cgroup) {
   Guards guards;
@@ -248,8 +279,7 @@ KeeperClient::Callbacks Agent::KeeperCallbacks() {
 
 void Agent::Do(const SpawnGroup& effect) {
   kept_ = {effect.kept.begin(), effect.kept.end()};
-  rendezvous::Assignment assignment = effect.assignment;
-  if (!plan_.first_node.empty()) assignment.master_addr = plan_.first_node;
+  const rendezvous::Assignment assignment = SeenFrom(plan_, effect.assignment);
   if (leftovers_->count() > 0) keeper_->LimitLeftovers(LeftoverPlan::kTimeAfterFailure);
   side_channels_->OnAssignment(assignment);
   hangs_->Begin(assignment, kept_);

@@ -61,20 +61,27 @@ void ServiceHost::Start(EventLoop* loop, Node node, Hooks hooks) {
   loop_ = loop;
   node_ = std::move(node);
   hooks_ = std::move(hooks);
-  if (plan_.endpoint.kind == EndpointPlan::Kind::kUnix) {
-    const FoundEndpoint found{.is_local = true,
-                              .loopback = true,
-                              .node_address = plan_.master_addr,
-                              .master_addr = plan_.master_addr,
-                              .literal = ""};
-    return Host(found, Socket());
-  }
+  if (plan_.endpoint.kind == EndpointPlan::Kind::kUnix) return HostAlone();
   finder_ = EndpointFinder::Start(
       loop_, plan_,
       [this](const absl::Status& error) {
         hooks_.feed(ServiceStreamClosed{error, /*will_retry=*/true});
       },
       [this](const FoundEndpoint& found) { OnEndpointFound(found); });
+}
+
+void ServiceHost::HostAlone() {
+  if (child_ == nullptr) {
+    absl::StatusOr<std::unique_ptr<ServiceChild>> child = ServiceChild::Spawn();
+    if (!child.ok()) return hooks_.fail(child.status());
+    child_ = *std::move(child);
+  }
+  Host({.is_local = true,
+        .loopback = true,
+        .node_address = plan_.master_addr,
+        .master_addr = plan_.master_addr,
+        .literal = ""},
+       Socket());
 }
 
 void ServiceHost::OnEndpointFound(const FoundEndpoint& found) {
@@ -86,11 +93,10 @@ void ServiceHost::OnEndpointFound(const FoundEndpoint& found) {
     child_.reset();
     return hooks_.connect({.address = HostPort(endpoint.host, endpoint.port), .found = found});
   }
-  // A loopback endpoint serves only this machine. For any other, listen on all interfaces, even if
-  // the name is a loopback address on its own machine (Debian's 127.0.1.1).
-  const bool for_others = plan_.job.nodes_max > 1 && !IsLoopback(endpoint.host);
-  const std::string listen_host = found.loopback && !for_others ? found.literal : "::";
-  Host(found, HostPort(listen_host, endpoint.port));
+  // As torchrun: other nodes may know this one by another name than the one that was typed here,
+  // which may be localhost, or a name that is a loopback address here alone (Debian's 127.0.1.1).
+  const bool alone = plan_.job.nodes_max == 1 && found.loopback;
+  Host(found, HostPort(alone ? found.literal : "::", endpoint.port));
 }
 
 // With etcd no node is the service's host: another node takes over when the one that runs it is

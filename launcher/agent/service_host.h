@@ -40,7 +40,7 @@ class ServiceHost {
     int store_socket = -1;               // MasterStore::service_socket()
   };
   struct Hooks {
-    std::function<void(const Target&)> connect;  // called once
+    std::function<void(const Target&)> connect;  // called once, and once after HostAlone()
     std::function<void(const SupervisorEvent&)> feed;
     // This node can't serve the job. The last call.
     std::function<void(const absl::Status&)> fail;
@@ -61,6 +61,9 @@ class ServiceHost {
 
   // Begins the search. Called once.
   void Start(EventLoop* loop, Node node, Hooks hooks);
+  // A job of one node whose endpoint can't be had: runs the service at a unix socket. After the
+  // plan's endpoint has become one.
+  void HostAlone();
   // The job is ending: a service that dies isn't started again.
   void StartNoMore();
   // The agent ends (ElectedService::End). `done` may be called at once.

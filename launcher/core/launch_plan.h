@@ -109,6 +109,8 @@ struct LaunchPlan {
   std::string rdzv_backend = "c10d";
 
   std::optional<uint32_t> node_rank;  // explicit claim
+  // torchrun ignores --node_rank here: a node whose claim another one holds joins without it.
+  bool node_rank_is_wish = false;
   uint32_t worker_count = 1;
   std::string role = "default";
   std::string note_at_start;  // for people, once the first workers have started; "" = none

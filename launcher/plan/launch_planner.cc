@@ -232,6 +232,9 @@ absl::Status Planner::PlanNodeRank() {
   }
   if (ManyNodes() && (mode_ == Mode::kStatic || arguments_.node_rank.given())) {
     plan_.node_rank = static_cast<uint32_t>(rank);
+    const std::string& source = arguments_.node_rank.source;
+    const bool typed = absl::StartsWith(source, "--") || absl::StartsWith(source, "PET_");
+    plan_.node_rank_is_wish = mode_ != Mode::kStatic && typed;
   }
   return absl::OkStatus();
 }

@@ -25,6 +25,12 @@ absl::StatusOr<std::unique_ptr<ServiceChild>> ServiceChild::Fork(
   return child;
 }
 
+absl::StatusOr<std::unique_ptr<ServiceChild>> ServiceChild::Spawn() {
+  std::unique_ptr<ServiceChild> child(new ServiceChild());
+  DDPRUN_ASSIGN_OR_RETURN(child->process_, ServiceProcess::Spawn());
+  return child;
+}
+
 void ServiceChild::Serve(EventLoop* loop, ServiceSettings settings, absl::Duration loss,
                          Callbacks callbacks, absl::Duration deaths_window) {
   loop_ = loop;

@@ -51,6 +51,8 @@ class ServiceChild {
 
   // As ServiceProcess::Fork().
   static absl::StatusOr<std::unique_ptr<ServiceChild>> Fork(const std::vector<int>& close_in_child);
+  // As ServiceProcess::Spawn(); threads: any.
+  static absl::StatusOr<std::unique_ptr<ServiceChild>> Spawn();
   ServiceChild(const ServiceChild&) = delete;
   ServiceChild& operator=(const ServiceChild&) = delete;
 

@@ -4,6 +4,7 @@
 #include <string>
 
 #include "absl/status/status.h"
+#include "absl/strings/string_view.h"
 #include "rendezvous/core/agent_message.h"
 #include "rendezvous/core/identifiers.h"
 #include "rendezvous/core/job_spec.h"
@@ -36,6 +37,9 @@ absl::Status CheckBounds(const AgentMessage& message, const Join& join);
 
 // Errors: ALREADY_EXISTS — the job of `join` is another one; names the holder and what differs.
 absl::Status CheckSameJob(const JobSpec& held, const std::string& holder, const JobSpec& offered);
+
+// The end of a refusal because another node holds the claim, for agents that can do without it.
+inline constexpr absl::string_view kClaimHint = "give this node another --node_rank";
 
 }  // namespace ddprun::rendezvous
 

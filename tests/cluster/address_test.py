@@ -179,6 +179,20 @@ class TwoNodes(AddressTestCase):
         self.assertEqual(29555, self.met(self.static("n1", 29555, hosts=(1, 1)), 4, "n1"))
         self.assertEqual(29555, self.met(self.static("127.0.0.1", 29555, hosts=(1, 1)), 4, "127.0.0.1"))
 
+    def test_the_hosts_node_calls_itself_localhost(self):
+        """The other node gives its address; as with torchrun, the host listens at all addresses."""
+        for own in (None, "localhost", "::1", "0.0.0.0"):
+            with self.subTest(own=own):
+                words = ["--nnodes", 2, "--nproc_per_node", 2, "--master_port", 29555]
+                nodes = [self.launch(f"node0-{own}", [*words, "--node_rank", 0, *(["--master_addr", own] if own else [])]),
+                         self.launch(f"node1-{own}", [*words, "--node_rank", 1, "--master_addr", "n1"], 2)]
+                for node in nodes:
+                    self.assert_status(0, node)
+                endpoints = [(1, own), (2, "fd00:77::1" if own == "::1" else "10.77.0.1")]
+                for node in [self.launch(f"c10d-{host}-{own}", ["--nnodes", 2, *c10d(f"[{name}]" if ":" in name else name)],
+                                         host) for host, name in endpoints if own]:
+                    self.assert_status(0, node)
+
     def test_an_endpoint_is_the_master(self):
         words = ["--nnodes", 2, "--rdzv_backend", "static", "--rdzv_endpoint", "n1:29555"]
         nodes = [self.launch(f"node{rank}", [*words, "--node_rank", rank], rank + 1) for rank in (0, 1)]

@@ -75,6 +75,38 @@ class Endpoint(BedTestCase):
             self.assert_status(0, node)
             self.assertIn(f"from {number}: {name}\n", node.text())
 
+    def test_one_node_rank_for_all(self):
+        """As a batch script gives it that knows nothing of c10d, which needs none."""
+        words = ["--nnodes", 2, "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{free_port()}", "--node_rank", 1]
+        nodes = [self.bed.run(f"node{i}", [*words, *self.worker()]) for i in range(2)]
+        workers = self.bed.workers(1, 2, alive=nodes)
+        self.assertEqual({0, 1}, {line["rank"] for line in workers})
+        self.bed.finish(workers)
+        for node in nodes:
+            self.assert_status(0, node)
+        self.assertIn("joins without --node_rank 1, which c10d doesn't need", "".join(node.text() for node in nodes))
+
+    def test_an_endpoint_that_another_program_has(self):
+        """A job of one node runs all the same; an agent of the same job waits, as before."""
+        port = free_port()
+        words = ["--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{port}", "--rdzv_id"]
+        first = self.bed.run("first", [*words, "a", *self.worker()])
+        workers = self.bed.workers(1, 1, alive=[first])
+        script = ["--no_python", "sh", "-c", "echo ran"]
+        other = self.bed.run("other", [*words, "b", *script])
+        self.assert_status(0, other)
+        self.assertRegex(other.text(), r"(?s)can't be this job's endpoint .*for run id 'a' alone.*ran")
+        same = self.bed.run("same", [*words, "a", *self.worker()])
+        self.bed.wait(lambda: "is a spare" in same.text(), "the spare", alive=[first, same])
+        self.bed.finish(workers)
+        for agent in (first, same):
+            self.assert_status(0, agent)
+        with socket.create_server(("127.0.0.1", port)) as silent:
+            silent.listen()
+            self.assertRegex(self.output(*words, "c"), r"(?m)^at \S+ \d+$")
+            twin = self.client(f"127.0.0.1:{port}", 3)  # with two nodes the other one couldn't find this one
+            self.assert_status(1, twin)
+
     def test_the_service_comes_later(self):
         port = free_port()
         client = self.client(f"127.0.0.1:{port}", 60)

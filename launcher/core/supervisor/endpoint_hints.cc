@@ -69,7 +69,7 @@ std::string EndpointHints::WhyUnknown() const {
 std::string EndpointHints::LoopbackText() const {
   return absl::StrCat(" ", endpoint_.text,
                       " is this machine's loopback, which no other machine can reach: give every "
-                      "node an address of the host (--master_addr or --rdzv_endpoint)");
+                      "other node an address of the host (--master_addr or --rdzv_endpoint)");
 }
 
 std::string EndpointHints::BrokenInvariant() const {

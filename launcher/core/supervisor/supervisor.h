@@ -63,6 +63,8 @@ class Supervisor {
 
   // "joining", "waiting", "running", "stopping" or "ending", for people and probes.
   const char* StateName() const;
+  // Whether the service hasn't welcomed the agent yet.
+  bool joining() const { return phase_ == Phase::kJoining; }
   // The service's absence; nullopt while it is heard, or this agent ends.
   std::optional<ServiceWatch::Absence> MissingService(Instant now) const {
     return is_ending() ? std::nullopt : watch_.Look(clock_.At(now));

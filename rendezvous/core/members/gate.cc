@@ -110,10 +110,9 @@ bool IsKnown(const AgentMessage& message, const Roster& roster) {
 }  // namespace
 
 absl::Status ClaimIsHeld(const Node& holder, bool is_back) {
-  return absl::AlreadyExistsError(
-      absl::StrCat("node rank ", *holder.info.node_rank, " is held by ", holder.info.hostname,
-                   " (pid ", holder.info.agent_pid, ")", is_back ? ", which is back" : "",
-                   ": give this node another --node_rank"));
+  return absl::AlreadyExistsError(absl::StrCat(
+      "node rank ", *holder.info.node_rank, " is held by ", holder.info.hostname, " (pid ",
+      holder.info.agent_pid, ")", is_back ? ", which is back" : "", ": ", kClaimHint));
 }
 
 Gate::Gate(Term term, std::string token) : term_(term), token_(std::move(token)) {
