@@ -235,10 +235,10 @@ absl::Status Agent::StartAgentServer(const std::string& node_address) {
   options.token = plan_.token;
   options.tls = plan_.tls;
   options.node_state = [this] { return NodeState(); };
-  options.on_can_rejoin = [this](Generation generation, uint32_t local_rank) {
+  options.on_can_rejoin = [this](Generation generation, uint32_t local_rank, bool same_place) {
     Write("worker_can_rejoin", {{"generation", generation.value()}, {"local_rank", local_rank}});
     if (warm_ != nullptr) warm_->OnCanRejoin();
-    Feed(WorkerCanRejoin{generation, local_rank});
+    Feed(WorkerCanRejoin{generation, local_rank, /*can=*/true, same_place});
   };
   options.on_let_go = [this](Generation generation, uint32_t local_rank) {
     Feed(WorkerLetGo{generation, local_rank});

@@ -360,7 +360,9 @@ void AgentServerImpl::Route(uint64_t id, const EndExchange& exchange) {
   const bool is_newest = newest_.has_value() && newest_->generation == generation;
   if (is_newest && !turn_.has_value() && !over_.has_value()) {
     const bool is_news = can_rejoin_.insert(local_rank).second;
-    if (is_news && options_.on_can_rejoin) options_.on_can_rejoin(generation, local_rank);
+    if (is_news && options_.on_can_rejoin) {
+      options_.on_can_rejoin(generation, local_rank, exchange.request->same_place());
+    }
     return;
   }
   const bool is_known = newest_.has_value() && can_rejoin_.contains(local_rank);

@@ -38,7 +38,7 @@ struct AgentServerOptions {
   std::function<agent::v1::NodeState()> node_state;
   // Called on the loop when workers' calls show something; may be null.
   // A worker waits for the end of its generation, to rejoin the next one.
-  std::function<void(rendezvous::Generation, uint32_t local_rank)> on_can_rejoin;
+  std::function<void(rendezvous::Generation, uint32_t local_rank, bool same_place)> on_can_rejoin;
   // Such a worker has let go of (released) its generation.
   std::function<void(rendezvous::Generation, uint32_t local_rank)> on_let_go;
   // A worker's program can be started ahead. May be called again.

@@ -379,7 +379,8 @@ void Agent::OnGroupEmpty(uint64_t generation, uint32_t swept) {
   gpus_->Await(side_channels_->PidsOf(kept_),
                [this, generation, summary, stopped_at](const GpuRelease::Result& result) {
                  OnGpusReleased(result);
-                 master_.RenewPort();
+                 // The next assignment, if it is here already, has the port that this node held.
+                 if (!supervisor_->has_next_assignment()) master_.RenewPort();
                  Feed(GroupEmpty{Generation(generation), master_.port(), summary.step, stopped_at,
                                  summary.time});
                });

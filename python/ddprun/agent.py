@@ -105,14 +105,15 @@ class Agent:
             raise RpcError(grpc_channel.INTERNAL, f"the agent's assignment contradicts itself: {place}")
         return place
 
-    def await_generation_end(self, generation, on_sent=None):
+    def await_generation_end(self, generation, on_sent=None, same_place=False):
         """Waits for the end of a generation that this worker takes part in; returns why it ended.
 
         on_sent: is called when the request is sent. From then on the agent doesn't stop the worker at that end; the worker goes
-        on in its process (docs/PROTOCOL.md, W10).
+        on in its process (docs/PROTOCOL.md, W10). same_place: only with the same rank among as many workers.
         RpcError: ABORTED: the job is over; FAILED_PRECONDITION: the worker is being stopped already.
         """
-        reply = self._call("AwaitGenerationEnd", _field(1, self._local_rank) + _field(2, generation), None, on_sent)
+        request = _field(1, self._local_rank) + _field(2, generation) + _field(3, int(same_place))
+        reply = self._call("AwaitGenerationEnd", request, None, on_sent)
         return b"".join(value for number, value in reply if number == 1).decode("utf-8", "replace")
 
     def keep_memory(self, slot, size):

@@ -122,7 +122,7 @@ bool SupervisorWorld::FromService(const Command& command) {
     generation_ = command.Number("gen", 0);
     rendezvous::Assignment assignment;
     assignment.generation = generation;
-    assignment.world_size = 6;
+    assignment.world_size = command.Number("world", 6);
     assignment.group_rank = 1;
     assignment.group_world_size = 2;
     assignment.base_rank = 4;
@@ -175,7 +175,8 @@ bool SupervisorWorld::FromKeeper(const Command& command) {
 bool SupervisorWorld::FromWorker(const Command& command) {
   const Generation generation = GenerationOf(command);
   if (command.verb == "can") {
-    Step(WorkerCanRejoin{generation, LocalRank(command), !command.Has("no")});
+    Step(WorkerCanRejoin{generation, LocalRank(command), !command.Has("no"),
+                         command.Has("same_place")});
   } else if (command.verb == "lets_go") {
     Step(WorkerLetGo{generation, LocalRank(command)});
   } else if (command.verb == "suspect") {

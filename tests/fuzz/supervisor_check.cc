@@ -284,7 +284,8 @@ class Player {
   }
 
   void SayThatItCanRejoin() {
-    const WorkerCanRejoin event{AboutGeneration(), AboutRank(), bytes_.Chance(230)};
+    const WorkerCanRejoin event{AboutGeneration(), AboutRank(), bytes_.Chance(230),
+                                bytes_.Chance(60)};
     if (event.generation == group_.generation && event.can) {
       group_.can_rejoin.insert(event.local_rank);
     }

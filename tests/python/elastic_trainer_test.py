@@ -7,13 +7,14 @@ import collections
 import json
 import os
 import random
+import signal
 import sys
 import unittest
 
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [os.path.join(HERE, "..", "support"), os.path.join(HERE, "..", "..", "python")]
 
-from bed import FRAMEWORKS, LAUNCHERS, ROOT  # noqa: E402
+from bed import FRAMEWORKS, LAUNCHERS, ROOT, free_port  # noqa: E402
 from elastic_test import PATIENCE, ElasticCase  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
@@ -145,6 +146,18 @@ class Trainer(FrameworkCase):
         self.ends(*job[:2])
         self.assertEqual(6, len(job[2].find("worker_started")))
         self.assertGreater(max(map(len, self.done(job[1]).values())), 1, "steps that were done again")
+
+    def test_the_job_grows_and_shrinks(self):
+        """All begin anew, and no restart is charged, as without attach()."""
+        meet = ["--nnodes", "1:2", "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{free_port()}", "--local_addr",
+                "127.0.0.1", "--rdzv_conf"]
+        first = self.start_form("first", "max_steps=60", workers=2, options=[*meet, "is_host=1,last_call_timeout=0.01"])
+        self.wait_for_step(first[1], first[2], first[0], 3)
+        second = self.start_form("second", "max_steps=60", workers=1, options=[*meet, "is_host=0"])
+        self.bed.wait(lambda: second[1].find("step"), "steps of three workers", PATIENCE, [first[0], second[0]])
+        second[0].signal(signal.SIGKILL)
+        self.assertEqual({0, 1}, set(self.ends(*first[:2])))
+        self.assertNotIn("restart 1", first[0].text())
 
     def test_what_it_can_not_keep_is_named(self):
         agent, journal, _ = self.start_form("refusals", "refusals", workers=2)

@@ -23,7 +23,8 @@ class AgentRejoinTest : public AgentServerTest {
 
   AgentServerOptions Telling() {
     AgentServerOptions options = Options("a");
-    options.on_can_rejoin = [this](rendezvous::Generation generation, uint32_t local_rank) {
+    options.on_can_rejoin = [this](rendezvous::Generation generation, uint32_t local_rank,
+                                   bool /*same_place*/) {
       told_.push_back(absl::StrCat("can ", generation.value(), ".", local_rank));
     };
     options.on_let_go = [this](rendezvous::Generation generation, uint32_t local_rank) {

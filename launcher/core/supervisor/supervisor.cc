@@ -121,7 +121,7 @@ void Supervisor::OnMessage(const rendezvous::Assignment& assignment) {
   if (phase_ == Phase::kEnding || assignment.generation <= group_.generation()) return;
   RecordFact("assignment", AssignmentFields(assignment));
   if (group_.phase() == WorkerGroup::Phase::kIdle) {
-    return departure_.is_going() ? LeaveOnSignal(departure_.signal()) : Spawn(assignment);
+    return departure_.is_going() ? LeaveOnSignal(departure_.signal()) : Take(assignment);
   }
   // The StopWorkers was lost with a stream; a newer generation implies it.
   next_assignment_ = assignment;
@@ -139,6 +139,7 @@ void Supervisor::Spawn(const rendezvous::Assignment& assignment) {
   const std::vector<uint32_t> kept = group_.spared();
   const std::string kept_text = KeptText(assignment);
   group_.Begin(assignment.generation, assignment.base_rank, worker_count);
+  world_size_ = assignment.world_size;
   const bool is_restart = assignment.generation.value() > 1;
   Notify(is_restart ? NotifyUser::Level::kWarning : NotifyUser::Level::kInfo,
          AssignmentText(assignment, worker_count, stream_.job().max_restarts) + kept_text);
@@ -252,7 +253,7 @@ void Supervisor::On(const GroupEmpty& event) {
   if (event.stopped_at == 0) EndStores("the generation was stopped");
   if (LeavePreempted()) return;
   SendStopped(/*clean=*/true);
-  if (next_assignment_.has_value()) Spawn(rendezvous::Assignment(*next_assignment_));
+  if (next_assignment_.has_value()) Take(rendezvous::Assignment(*next_assignment_));
 }
 
 // ------------------------------------------------------------- stops

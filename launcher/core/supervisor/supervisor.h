@@ -63,6 +63,8 @@ class Supervisor {
 
   // "joining", "waiting", "running", "stopping" or "ending", for people and probes.
   const char* StateName() const;
+  // Whether the next generation waits for the end of the workers here.
+  bool has_next_assignment() const { return next_assignment_.has_value(); }
   // Whether the service hasn't welcomed the agent yet.
   bool joining() const { return phase_ == Phase::kJoining; }
   // The service's absence; nullopt while it is heard, or this agent ends.
@@ -123,6 +125,7 @@ class Supervisor {
   // A generation of workers: supervisor.cc.
   bool Runs(rendezvous::Generation generation) const;
   bool WorkersGoOn() const;
+  void Take(const rendezvous::Assignment& assignment);
   void Spawn(const rendezvous::Assignment& assignment);
   void StopGroup(int signal_number, const std::string& why);
   void KillGroup(const std::string& why);
@@ -196,6 +199,7 @@ class Supervisor {
   LastGeneration last_;
   ExitBarrier barrier_;
   std::optional<rendezvous::Assignment> next_assignment_;  // waits for the group to be empty
+  uint32_t world_size_ = 0;                                // of the group's generation
 
   // Stops in time, and the end.
   AgreedStop stop_;

@@ -73,6 +73,7 @@ struct WorkerCanRejoin {
   rendezvous::Generation generation;
   uint32_t local_rank = 0;
   bool can = true;
+  bool same_place = false;  // only with the same rank among as many workers
 };
 
 // Such a worker has let go of (released) its generation: it has destroyed its process groups and

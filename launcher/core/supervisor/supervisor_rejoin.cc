@@ -9,7 +9,18 @@
 namespace ddprun::launcher {
 
 void Supervisor::On(const WorkerCanRejoin& event) {
-  if (event.generation == group_.generation()) group_.OnCanRejoin(event.local_rank, event.can);
+  if (event.generation != group_.generation()) return;
+  group_.OnCanRejoin(event.local_rank, event.can, event.same_place);
+}
+
+// Starts the generation. Kept workers that depend on a place that has changed are killed before, as
+// they could only fail in it.
+void Supervisor::Take(const rendezvous::Assignment& assignment) {
+  const bool moves =
+      assignment.base_rank != group_.base_rank() || assignment.world_size != world_size_;
+  if (!moves || !group_.KeepsPlaces()) return Spawn(assignment);
+  next_assignment_ = assignment;
+  Apply(group_.DropKept(now_, real_now_), assignment.reason);
 }
 
 void Supervisor::On(const WorkerLetGo& event) {
@@ -101,7 +112,7 @@ void Supervisor::OnKeptEnded(const WorkerEnd& end) {
 // Kills workers that were kept for a next generation, because none comes.
 void Supervisor::SweepKept() {
   if (group_.phase() != WorkerGroup::Phase::kIdle) return;
-  Apply(group_.DropKept(now_), ending_.why());
+  Apply(group_.DropKept(now_, real_now_), ending_.why());
 }
 
 }  // namespace ddprun::launcher

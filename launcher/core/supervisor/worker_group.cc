@@ -44,7 +44,10 @@ void WorkerGroup::Begin(rendezvous::Generation generation, uint32_t base_rank,
   workers_.resize(worker_count);
   for (const uint32_t local_rank : kept) {
     if (local_rank >= worker_count) continue;
-    workers_[local_rank] = {.kept = true, .can_rejoin = true, .pid = before[local_rank].pid};
+    workers_[local_rank] = {.kept = true,
+                            .can_rejoin = true,
+                            .same_place = before[local_rank].same_place,
+                            .pid = before[local_rank].pid};
   }
 }
 
@@ -87,10 +90,11 @@ GroupAction WorkerGroup::OnEnded(Instant now, const WorkerEnd& end) {
   return is_last ? Sweep(now) : GroupAction::kNone;
 }
 
-void WorkerGroup::OnCanRejoin(uint32_t local_rank, bool can) {
+void WorkerGroup::OnCanRejoin(uint32_t local_rank, bool can, bool same_place) {
   if (phase_ != Phase::kRunning || local_rank >= workers_.size()) return;
   Worker& worker = workers_[local_rank];
   worker.can_rejoin = can && !worker.ended;
+  worker.same_place = same_place;
   worker.let_go = worker.let_go && worker.can_rejoin;
 }
 
@@ -111,10 +115,16 @@ void WorkerGroup::SpareNobody() {
   for (Worker& worker : workers_) worker.can_rejoin = worker.let_go = false;
 }
 
-GroupAction WorkerGroup::DropKept(Instant now) {
+bool WorkerGroup::KeepsPlaces() const {
+  return std::any_of(workers_.begin(), workers_.end(),
+                     [](const Worker& worker) { return worker.can_rejoin && worker.same_place; });
+}
+
+GroupAction WorkerGroup::DropKept(Instant now, Instant sent) {
   DDPRUN_CHECK(phase_ == Phase::kIdle, "workers are kept from one generation to the next");
   if (spared().empty()) return GroupAction::kNone;
   SpareNobody();
+  if (!std::exchange(stop_requested_, true)) stop_began_ = sent;
   return Sweep(now);
 }
 

@@ -63,13 +63,17 @@ class WorkerGroup {
   GroupAction OnEnded(Instant now, const WorkerEnd& end);
 
   // A worker can rejoin the next generation, or no longer can. Ignored once the group is stopped.
-  void OnCanRejoin(uint32_t local_rank, bool can);
+  // `same_place`: it can only if its rank and the number of workers stay.
+  void OnCanRejoin(uint32_t local_rank, bool can, bool same_place = false);
   // A worker has let go of its generation. Returns kSweep when it was the last one to wait for.
   GroupAction OnLetGo(Instant now, uint32_t local_rank);
   // No worker is spared from now on. Requires: not kStopping.
   void SpareNobody();
   // Kills the kept workers: returns kSweep if there are any. Requires: kIdle.
-  GroupAction DropKept(Instant now);
+  // `sent`: now by the keeper's clock.
+  GroupAction DropKept(Instant now, Instant sent);
+  // Whether any of them depends on its place.
+  bool KeepsPlaces() const;
   // The kept workers are dead. Requires: kIdle.
   void ForgetKept() { SpareNobody(); }
 
@@ -149,6 +153,7 @@ class WorkerGroup {
     bool kept = false;   // its process is from an earlier generation
     bool can_rejoin = false;
     bool let_go = false;  // only if can_rejoin
+    bool same_place = false;
     uint32_t pid = 0;
     Instant left = Instant::Infinite();  // when it exited with 0 by itself, by the keeper's clock
   };

@@ -149,6 +149,7 @@ class Training:
         self._seeds = Seeds(int(one) for one in told)
         self._journal.go_to(0)
         self._journal.recover = self._recover_in_place
+        membership.same_place = True
         membership.watch()
 
     # ---- the loops

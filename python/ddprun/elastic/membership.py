@@ -52,6 +52,7 @@ class Membership:
         self.generation, self.rank, self.size = generation, rank, size
         self.is_newcomer = False  # peers were kept, and this process has nothing of theirs yet
         self.why_not = lambda: ""  # asked at a generation's end, in another thread: why this process ends with it; "" = it goes on
+        self.same_place = False  # this process can go on only with the same rank among as many workers
         self._is_watching = False
         self._greeted = 0  # a generation
         self.offers = []   # by rank, what survivors offered as they greeted each other in it; b"" = nothing
@@ -92,7 +93,7 @@ class Membership:
             kept = [rank for rank, what in enumerate(self._hello(_NEW)) if what.startswith(_KEPT)]
             self.is_newcomer = groups.stands_in = bool(kept)
             if kept:
-                self._results, self.gift = pickle.loads(groups.store.get(f"ddprun/gift{kept[0]}"))
+                self._results, self.gift, self.same_place = pickle.loads(groups.store.get(f"ddprun/gift{kept[0]}"))
         self._set_up = groups.set_up = SetUp(self._results if self.is_newcomer else None)
         if self.is_newcomer:
             self.watch()  # what it sets up alone is of use in a later generation, too
@@ -153,7 +154,7 @@ class Membership:
             return []
         self._greeted = self.generation
         if what == _KEPT:
-            gift = pickle.dumps((self._results, self.gift))
+            gift = pickle.dumps((self._results, self.gift, self.same_place))
             groups.store.set(f"ddprun/gift{self.rank}", gift)  # before the greeting, so that newcomers find it
         names = [f"ddprun/hello{rank}" for rank in range(self.size)]
         told = groups.store.gather(names[self.rank], what + offer, names)
@@ -177,7 +178,7 @@ class Membership:
 
     def _await_end(self, over, generation):
         try:
-            reason = self.agent.await_generation_end(generation, over.watched.set)
+            reason = self.agent.await_generation_end(generation, over.watched.set, self.same_place)
             why = self._set_up.why or self.why_not()
             over.tell(reason, fatal=bool(why))
             if why:

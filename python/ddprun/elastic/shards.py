@@ -321,6 +321,7 @@ class ShardedSession(Session):
         if not self._is_back:
             self._memory.forget_others(self._steps, self._membership.size)
             self._memory.begin_copies(notes, self._membership.rank)
+        self._membership.same_place = True
         self._membership.watch()
 
     def _told(self, what, own):

@@ -195,6 +195,7 @@ class Attached:
         told = groups.store.gather(names[self._membership.rank], str(Seeds.own()).encode(), names)
         self._seeds = Seeds(int(one) for one in told)
         self._move(_AFTER if trainer.args.eval_on_start else _OVER)
+        self._membership.same_place = True
         self._membership.watch()
 
     def _on_evaluate(self, *arguments, **named):

@@ -222,10 +222,10 @@ TEST(WorkerGroupTest, WhoIsKeptCanBeDroppedOrDie) {
   group.OnEmpty();
   EXPECT_EQ(group.OnEnded(At(2), Ended(0, 2, 0, SIGSEGV)), GroupAction::kNone);
   EXPECT_EQ(group.spared(), std::vector<uint32_t>({1}));
-  EXPECT_EQ(group.DropKept(At(3)), GroupAction::kSweep);
+  EXPECT_EQ(group.DropKept(At(3), At(3)), GroupAction::kSweep);
   EXPECT_TRUE(group.spared().empty());
   group.OnEmpty();
-  EXPECT_EQ(group.DropKept(At(4)), GroupAction::kNone);
+  EXPECT_EQ(group.DropKept(At(4), At(4)), GroupAction::kNone);
 }
 
 TEST(DescribeEndTest, Words) {
