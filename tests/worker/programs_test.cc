@@ -3,16 +3,14 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
-#include <cmath>
 #include <csignal>
 #include <filesystem>
 #include <map>
 #include <string>
 #include <vector>
 
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "tests/worker/in_process_restart.h"
+#include "tests/worker/programs_testing.h"
 
 namespace ddprun::testing {
 namespace {
@@ -20,102 +18,6 @@ namespace {
 using ::testing::ContainsRegex;
 using ::testing::HasSubstr;
 using ::testing::Not;
-
-constexpr int kKills = 10;
-
-// NaN: it is none.
-double Number(const std::string& text) {
-  double number = 0;
-  return absl::SimpleAtod(text, &number) ? number : std::nan("");
-}
-
-class ProgramsTest : public InProcessRestartTest {
- protected:
-  ProgramsTest() { program_ = "programs_probe"; }
-
-  // Each training has a folder of its own, unless `saves` is false.
-  std::vector<std::string> Folder(int run, bool saves) const {
-    if (!saves) return {};
-    return {"--output_dir", directory_.File("out" + std::to_string(run)), "--checkpoint_every",
-            "3"};
-  }
-
-  // Bit by bit: digests of the parameters, and figures with all their digits.
-  static void ExpectAlike(std::map<std::string, std::string> seen,
-                          std::map<std::string, std::string> expected, const std::string& when) {
-    for (auto* one : {&seen, &expected}) {
-      one->erase("ticks");
-      one->erase("begun_at");
-      EXPECT_FALSE(one->empty()) << when;
-    }
-    EXPECT_EQ(seen, expected) << when;
-  }
-
-  void KillTenTimes(const std::string& kind, bool saves,
-                    const std::vector<std::string>& more = {}) {
-    what_ = kind;
-    const auto options = [&](int run) {
-      std::vector<std::string> all = Folder(run, saves);
-      all.insert(all.end(), more.begin(), more.end());
-      return all;
-    };
-    const auto expected = Undisturbed(options(0));
-    const int ticks = static_cast<int>(Number(expected[1].at("ticks")));
-    for (int kill = 1; kill <= kKills; ++kill) {
-      const std::string at = std::to_string(1 + (ticks - 1) * kill / (kKills + 1));
-      const std::string when = kind + ", killed at " + at + " of " + std::to_string(ticks);
-      const auto [survivor, successor] = ReplaceRankOne(at, options(kill));
-      EXPECT_EQ(survivor.Wait(), 0) << when << Output(0, 1);
-      EXPECT_EQ(successor.Wait(), 0) << when << Output(1, 2);
-      for (const uint32_t rank : {0, 1}) {
-        ExpectAlike(Seen(rank), expected[rank], when + ", rank " + std::to_string(rank));
-      }
-      if (::testing::Test::HasFailure()) return;
-      agent_->EndGeneration("it is done");
-      agent_->BeginGeneration(1, 2);
-    }
-  }
-
-  // Rank 1 is killed at a tick of its first life, where rank 0 waits until the generation is over,
-  // if `waits`: then it hears of the end from its agent, before a collective fails.
-  void KillAt(const std::string& tick, bool waits, const std::vector<std::string>& options) {
-    const auto with_folder = [&](const std::string& name) {
-      std::vector<std::string> all = {"--output_dir", directory_.File(name)};
-      all.insert(all.end(), options.begin(), options.end());
-      return all;
-    };
-    const std::string run = "killed" + std::to_string(runs_++);
-    const auto expected = Undisturbed(with_folder(run + ".expected"));
-    const auto [survivor, successor] =
-        ReplaceRankOne(tick, with_folder(run), waits ? "wait " + tick : "");
-    EXPECT_EQ(survivor.Wait(), 0) << Output(0, 1);
-    EXPECT_EQ(successor.Wait(), 0) << Output(1, 2);
-    for (const uint32_t rank : {0, 1}) {
-      ExpectAlike(Seen(rank), expected[rank], run + ", rank " + std::to_string(rank));
-    }
-    agent_->EndGeneration("it is done");
-    agent_->BeginGeneration(1, 2);
-  }
-
-  // The text with which both ranks of a wrong program end.
-  void ExpectRefused(const std::string& kind, const std::string& text,
-                     const std::vector<std::string>& options = {}) {
-    what_ = kind;
-    Process& one = Start(0, 2, 1, "", options);
-    Process& other = Start(1, 2, 1, "", options);
-    EXPECT_EQ(one.Wait(), 1);
-    EXPECT_EQ(other.Wait(), 1);
-    EXPECT_THAT(Output(0, 1), HasSubstr(text));
-  }
-
-  void AgainInANewGeneration() {
-    agent_->EndGeneration("it is done");
-    agent_->BeginGeneration(1, 2);
-  }
-
- private:
-  int runs_ = 0;
-};
 
 TEST_F(ProgramsTest, KFold) { KillTenTimes("kfold", /*saves=*/true); }
 
@@ -337,105 +239,6 @@ TEST_F(ProgramsTest, OtherDataThanTheCheckpoints) {
   EXPECT_EQ(Undisturbed(options)[0].at("steps"), "12");
   EXPECT_THAT(Output(0, 1), HasSubstr("begins at step 0 with the weights of"));
 }
-
-// The file would have zeros in the place of what other ranks keep. Twin: stage 2.
-TEST_F(ProgramsTest, TorchSaveOfParametersThatAreSharedOut) {
-  what_ = "torch_save";
-  std::vector<std::string> options = Folder(0, true);
-  options.insert(options.end(), {"--zero_stage", "2"});
-  const auto seen = Undisturbed(options);
-  EXPECT_EQ(seen[1].at("saved"), seen[1].at("trained"));
-  options[1] = directory_.File("out1");
-  options.back() = "3";
-  ExpectRefused("torch_save", "is in the shares of a ZeroOptimizer (stage 3): hold", options);
-}
-
-// Gradients of what torch::load has put in the parameters' place aren't averaged.
-TEST_F(ProgramsTest, TorchLoadAfterPrepare) {
-  for (const char* stage : {"0", "1", "2", "3"}) {
-    SCOPED_TRACE(stage);
-    std::vector<std::string> options = Folder(stage[0] - '0', true);
-    options.insert(options.end(), {"--zero_stage", stage});
-    ExpectRefused("torch_load", "call torch::load,", options);
-    AgainInANewGeneration();
-  }
-}
-
-TEST_F(ProgramsTest, OneRankHasTheWholeModel) {
-  what_ = "save_whole";
-  for (const char* stage : {"0", "3"}) {
-    std::vector<std::string> options = Folder(0, true);
-    options.insert(options.end(), {"--zero_stage", stage, "--checkpoint_dir",
-                                   directory_.File(absl::StrCat("checkpoints", stage))});
-    const auto seen = Undisturbed(options);
-    EXPECT_EQ(seen[0].at("alike5"), "1");
-    EXPECT_EQ(seen[0].at("alike16"), "1");
-  }
-}
-
-TEST_F(ProgramsTest, OneRankThatUsesTheModelAloneIsToldHow) {
-  what_ = "sample_alone";
-  for (const char* backend : {"gloo", "shm"}) {
-    const std::vector<std::string> options = {"--zero_stage", "3", "--backend", backend};
-    Process& alone = Start(0, 2, 1, "", options);
-    Process& other = Start(1, 2, 1, "", options);
-    EXPECT_EQ(alone.Wait(), 1);
-    EXPECT_EQ(other.Wait(), 0);
-    EXPECT_THAT(Output(0, 1), HasSubstr("what Session::WholeParameters() returns"));
-    AgainInANewGeneration();
-  }
-}
-
-TEST_F(ProgramsTest, SamplesInTheirOrder) {
-  KillTenTimes("in_order", /*saves=*/true);
-  EXPECT_EQ(Seen(0)["seen"], "0,8,16,0,8,16");
-}
-
-TEST_F(ProgramsTest, TorchClipOfGradientsThatAreSharedOut) {
-  for (const char* kind : {"torch_clip", "torch_clip_value"}) {
-    for (const char* stage : {"2", "3"}) {
-      SCOPED_TRACE(absl::StrCat(kind, " in stage ", stage));
-      ExpectRefused(kind, "a Session clips by --max_grad_norm", {"--zero_stage", stage});
-      AgainInANewGeneration();
-    }
-  }
-}
-
-// Twin: where a rank has its gradients, LibTorch's function clips them.
-TEST_F(ProgramsTest, TorchClipOfGradientsThatAreHere) {
-  what_ = "torch_clip";
-  EXPECT_FALSE(Undisturbed({"--zero_stage", "1"})[0].at("digest").empty());
-}
-
-TEST_F(ProgramsTest, ZeroGradOfTheProgramsOwn) {
-  what_ = "zero_grad";
-  for (const char* stage : {"0", "2", "3"}) {
-    EXPECT_FALSE(Undisturbed({"--zero_stage", stage})[0].at("digest").empty()) << stage;
-  }
-}
-
-TEST_F(ProgramsTest, ALossThatTheModelHasNoPartIn) {
-  for (const char* stage : {"0", "1", "2", "3"}) {
-    for (const char* kind : {"other_loss", "other_loss_once"}) {
-      SCOPED_TRACE(absl::StrCat(kind, " in stage ", stage));
-      ExpectRefused(kind, "the session's model had no part in", {"--zero_stage", stage});
-      AgainInANewGeneration();
-    }
-  }
-  ExpectRefused("other_loss_once", "the session's model had no part in",
-                {"--find_unused_parameters"});
-}
-
-TEST_F(ProgramsTest, TwoPassesThroughBatchNorm) { KillTenTimes("siamese", /*saves=*/false); }
-
-TEST_F(ProgramsTest, TwoPassesThroughBatchNormOfOneWorker) {
-  what_ = "siamese";
-  agent_->EndGeneration("it is for another test");
-  agent_->BeginGeneration(1, 1);
-  EXPECT_EQ(Start(0, 1, 1).Wait(), 0) << Output(0, 1);
-}
-
-TEST_F(ProgramsTest, Dcgan) { KillTenTimes("dcgan", /*saves=*/false); }
 
 TEST_F(ProgramsTest, ACheckpointOfAnotherProgramSaysWhatDiffers) {
   std::vector<std::string> options = Folder(0, true);
