@@ -499,6 +499,7 @@ int main(int argc, char** argv) {
                                         {"lbfgs_as_another", &LbfgsAsAnother},
                                         {"nested", &Nested}};
   programs.merge(ddprun::testing::PortedPrograms());
+  programs.merge(ddprun::testing::SwitchedPrograms());
   const auto program = programs.find(arguments.argc() > 2 ? arguments.argv()[1] : "");
   if (program == programs.end()) return 2;
   const std::string file = arguments.argv()[2];

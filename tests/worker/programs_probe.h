@@ -32,6 +32,8 @@ using Programs = std::map<std::string, void (*)(const SessionOptions&, Outcome&)
 
 // Programs as one ports them from LibTorch's tutorials (ported_programs.cc).
 Programs PortedPrograms();
+// Programs that switch something of their modules (switched_programs.cc).
+Programs SwitchedPrograms();
 
 }  // namespace ddprun::testing
 

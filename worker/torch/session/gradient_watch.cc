@@ -8,7 +8,6 @@
 
 #include "absl/strings/str_cat.h"
 #include "ddprun/fused_optimizers.h"
-#include "ddprun/parameters.h"
 #include "ddprun/zero_optimizer.h"
 #include "worker/torch/zero/zero_optimizer_implementation.h"
 
@@ -35,6 +34,41 @@ absl::Status OptimizerSteps::Check(const torch::optim::Optimizer& optimizer, int
       "after step ", step,
       " the program has stepped session.optimizer() itself: Session::Step() does so, and the "
       "update would be applied twice; call Step() alone"));
+}
+
+TrainedSet::TrainedSet(const torch::nn::Module& module) {
+  for (NamedTensor& parameter : NamedParameters(module)) {
+    std::vector<NamedTensor>& list = parameter.tensor.requires_grad() ? trained_ : frozen_;
+    list.push_back(std::move(parameter));
+  }
+}
+
+absl::Status TrainedSet::Check() const {
+  for (const NamedTensor& parameter : frozen_) {
+    if (!parameter.tensor.requires_grad() && !parameter.tensor.grad().defined()) continue;
+    return absl::FailedPreconditionError(absl::StrCat(
+        "parameter '", parameter.name, "' needed no gradient at Prepare(), and now ",
+        parameter.tensor.requires_grad() ? "needs" : "has",
+        " one, which isn't averaged over the workers: for a parameter that is trained later, call "
+        "requires_grad_(false) after Prepare(), and set --find_unused_parameters"));
+  }
+  return absl::OkStatus();
+}
+
+TrainedSet::Flags::Flags(const TrainedSet& set) {
+  const auto want = [&](const std::vector<NamedTensor>& parameters, bool need) {
+    for (const NamedTensor& parameter : parameters) {
+      if (parameter.tensor.requires_grad() == need) continue;
+      parameter.tensor.set_requires_grad(need);
+      switched_.push_back(parameter.tensor);
+    }
+  };
+  want(set.trained_, true);
+  want(set.frozen_, false);
+}
+
+TrainedSet::Flags::~Flags() {
+  for (const torch::Tensor& tensor : switched_) tensor.set_requires_grad(!tensor.requires_grad());
 }
 
 using torch::autograd::variable_list;

@@ -11,6 +11,7 @@
 #include <vector>
 
 #include "absl/status/status.h"
+#include "ddprun/parameters.h"
 
 namespace ddprun::worker {
 
@@ -26,6 +27,34 @@ class OptimizerSteps {
 
  private:
   int64_t noted_ = 0;
+};
+
+// The parameters of a module that are trained: those that need gradients when it is made. A program
+// may freeze some of them for a while, but c10d averages those that need gradients at a
+// generation's beginning: each generation begins with the flags of this set. Threads: one.
+class TrainedSet {
+ public:
+  explicit TrainedSet(const torch::nn::Module& module);
+
+  // Errors: FAILED_PRECONDITION — a parameter outside of the set needs or has a gradient, which
+  // nothing averages; the text names it.
+  absl::Status Check() const;
+
+  // While it lives, only parameters of the set need gradients; then those that did before.
+  class Flags {
+   public:
+    explicit Flags(const TrainedSet& set);
+    ~Flags();
+    Flags(const Flags&) = delete;
+    Flags& operator=(const Flags&) = delete;
+
+   private:
+    std::vector<torch::Tensor> switched_;
+  };
+
+ private:
+  std::vector<NamedTensor> trained_;
+  std::vector<NamedTensor> frozen_;
 };
 
 // Records whether a backward pass has reached a module's parameters. Neither c10d's reducer nor

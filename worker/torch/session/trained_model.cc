@@ -200,6 +200,7 @@ absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> TrainedModel::MakeOptim
 absl::Status TrainedModel::MakeOptimizers() {
   for (SessionPart& part : parts_) {
     part.buckets = std::make_unique<BucketsCheckpoint>(part.ddp);
+    part.trained.emplace(*part.module);
   }
   std::vector<OptimizerSet::Part> made;
   for (SessionPart& part : parts_) {
@@ -280,6 +281,7 @@ absl::Status TrainedModel::Begin(torch::Device device) {
 
 absl::Status TrainedModel::Divide(Context& context, bool init_sync) {
   if (zero_ != nullptr) {
+    const TrainedSet::Flags flags(*parts_.front().trained);
     DDPRUN_RETURN_IF_ERROR(zero_->Rejoin(context, init_sync));
     if (average_ != nullptr) average_->Forget();  // restored with the state
     PlanRates();
@@ -298,6 +300,7 @@ absl::Status TrainedModel::Divide(Context& context, bool init_sync) {
 
 absl::Status TrainedModel::Connect(Context& context, bool equal) {
   for (SessionPart& part : parts_) {
+    const TrainedSet::Flags flags(*part.trained);
     if (!equal) part.buckets->Forget();  // a checkpoint's come with it
     // Zero averages gradients itself from stage 2 on.
     if (options_.zero_stage < "2") {

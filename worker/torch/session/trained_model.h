@@ -44,6 +44,7 @@ struct SessionPart {
   std::unique_ptr<DistributedDataParallel> ddp;  // null with zero_stage 2 and up
   std::unique_ptr<BucketsCheckpoint> buckets;    // of `ddp`, from Begin on
   std::unique_ptr<GradientWatch> watch;          // of this generation
+  std::optional<TrainedSet> trained;             // from Begin on
   OptimizerSteps steps;
   bool has_gradients = false;  // of this pass or earlier ones, which no step has used
   std::unique_ptr<DistributedDataParallel::NoSync> no_sync;  // not of the step's last pass
@@ -89,7 +90,8 @@ class TrainedModel {
   // schedule. Errors: INVALID_ARGUMENT — the program's function answers no rate.
   absl::StatusOr<double> SetRates(int64_t place);
   void ZeroGradients();
-  // Errors: FAILED_PRECONDITION — the program has stepped an optimizer itself.
+  // Errors: FAILED_PRECONDITION — the program has stepped an optimizer itself, or trains a
+  // parameter that it had frozen before Begin.
   absl::Status CheckOptimizers(int64_t step) const;
 
   // is_last: of the step's passes; gradients of the others aren't averaged.

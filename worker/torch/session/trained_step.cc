@@ -50,6 +50,7 @@ void TrainedModel::ZeroGradients() {
 absl::Status TrainedModel::CheckOptimizers(int64_t step) const {
   for (const SessionPart& part : parts_) {
     DDPRUN_RETURN_IF_ERROR(part.steps.Check(*part.optimizer, step));
+    DDPRUN_RETURN_IF_ERROR(part.trained->Check());
   }
   return absl::OkStatus();
 }

@@ -1,0 +1,172 @@
+// Programs that switch something of their modules while they train: requires_grad, training mode;
+// or that use gradients or objects of the session in their own ways.
+#include <torch/autograd.h>
+#include <torch/nn/modules.h>
+#include <torch/types.h>
+
+#include <cstdint>
+#include <string>
+#include <vector>
+
+#include "ddprun/session.h"
+#include "ddprun/sync_batch_norm.h"
+#include "tests/worker/programs_probe.h"
+#include "tests/worker/session_probe_parts.h"
+
+namespace ddprun::testing {
+namespace {
+
+using Line = torch::nn::Linear;
+
+void NeedGradients(torch::nn::Module& module, bool need) {
+  for (torch::Tensor& parameter : module.parameters()) parameter.requires_grad_(need);
+}
+
+// A GAN whose critic needs no gradients while the generator learns. GeneratorFirst: and which
+// begins with the generator.
+template <bool kGeneratorFirst>
+void FrozenCritic(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential maker(Line(1, 8), torch::nn::Tanh(), Line(8, 1));
+  torch::nn::Sequential judge(Line(1, 8), torch::nn::Tanh(), Line(8, 1));
+  auto generator = session.Add("generator", maker, AdamW{});
+  auto critic = session.Add("critic", judge, Sgd{.momentum = 0.5});
+  session.Prepare(Points());
+  for (const Batch& batch : session.Batches()) {
+    const auto train_generator = [&] {
+      if (!kGeneratorFirst) NeedGradients(*judge, false);
+      session.Backward(-critic(generator(batch.inputs)).mean(), generator);
+      Tick();
+      session.Step(generator);
+    };
+    if (kGeneratorFirst) train_generator();
+    Tick();
+    NeedGradients(*judge, true);
+    const torch::Tensor fake = generator(batch.inputs).detach();
+    session.Backward((critic(fake) - critic(batch.targets)).mean().tanh(), critic);
+    Tick();
+    session.Step(critic);
+    if (!kGeneratorFirst) train_generator();
+    Tick();
+    session.Step();
+  }
+  outcome.Note(session, "maker", Digest(*maker));
+  outcome.Note(session, "judge", Digest(*judge));
+  outcome.Note(session, "steps", session.step());
+}
+
+// The first layer is frozen in the first epoch. kPlanned: it needed gradients at Prepare().
+template <bool kPlanned>
+void Thaws(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential net(Line(1, 4), torch::nn::Tanh(), Line(4, 1));
+  if (!kPlanned) NeedGradients(*net[0], false);
+  auto model = session.Prepare(net, AdamW{}, Points());
+  NeedGradients(*net[0], false);
+  const torch::Tensor before = net[0]->parameters()[0].detach().clone();
+  for (const Batch& batch : session.Batches()) {
+    NeedGradients(*net[0], session.epoch() > 0);
+    Tick();
+    session.Backward(Loss(model(batch.inputs), batch));
+    Tick();
+    session.Step();
+  }
+  outcome.Note(session, "thawed", before.equal(net[0]->parameters()[0]) ? 0 : 1);
+  outcome.Note(session, "digest", Digest(*net));
+  outcome.Note(session, "steps", session.step());
+}
+
+// A loss of the slope of the model, as of a network that learns a differential equation.
+void Slope(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential net(Line(1, 8), torch::nn::Tanh(), Line(8, 1));
+  auto model = session.Prepare(net, Sgd{.momentum = 0.5}, Points());
+  for (const Batch& batch : session.Batches()) {
+    const torch::Tensor x = batch.inputs.clone().requires_grad_();
+    const torch::Tensor y = model(x);
+    const torch::Tensor slope =
+        torch::autograd::grad({y}, {x}, {torch::ones_like(y)}, std::nullopt, /*create_graph=*/true)
+            .front();
+    Tick();
+    session.Backward((slope - 3).square().mean() + Loss(y, batch));
+    session.Step();
+  }
+  outcome.Note(session, "digest", Digest(*net));
+  outcome.Note(session, "steps", session.step());
+}
+
+// Batch norm that keeps its statistics, and a dropout that is off.
+void FrozenNorm(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential net(Line(1, 4), torch::nn::BatchNorm1d(4), torch::nn::Dropout(0.5),
+                            Line(4, 1));
+  net[1]->eval();
+  auto model = session.Prepare(net, AdamW{}, Points());
+  net[2]->eval();
+  int64_t modes = 0;
+  session.EvaluateWith(
+      {.name = "loss", .figure = [&] {
+         for (const auto& module : net->modules()) modes += module->is_training();
+         Tick();
+         const torch::Tensor x = session.OwnRows(8).to(torch::kFloat).view({-1, 1});
+         return session.SumOverRanks(model(x).sum());
+       }});
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    Tick();
+    session.Step();
+  }
+  outcome.Note(session, "training_in_evaluations", modes);
+  for (const size_t layer : {0, 1, 2}) {
+    outcome.Note(session, "trains" + std::to_string(layer), net[layer]->is_training());
+  }
+  outcome.Note(session, "mean",
+               net[1]->as<torch::nn::BatchNorm1d>()->running_mean.abs().sum().item<double>());
+  outcome.Note(session, "digest", Digest(*net));
+  outcome.Note(session, "steps", session.step());
+}
+
+// The model gets its input to keep; its forward pass has a collective.
+void Moved(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential net(Line(1, 4), nn::SyncBatchNorm(4, session.context()), Line(4, 1));
+  auto model = session.Prepare(net, Sgd{.momentum = 0.5}, Points());
+  for (const Batch& batch : session.Batches()) {
+    Tick();
+    session.Backward(Loss(model(batch.inputs.clone()), batch));
+    session.Step();
+  }
+  outcome.Note(session, "digest", Digest(*net));
+  outcome.Note(session, "steps", session.step());
+}
+
+// Keeps the session's metrics from the beginning to the end.
+void KeptMetrics(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  Line line(1, 1);
+  auto model = session.Prepare(line, Sgd{.momentum = 0.5}, Points());
+  Metrics& metrics = session.metrics();
+  for (const Batch& batch : session.Batches()) {
+    Tick();
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+    metrics.Scalar("weight", session.step(), line->weight.item<double>());
+  }
+  outcome.Note(session, "is_kept", &metrics == &session.metrics() ? 1 : 0);
+  outcome.Note(session, "steps", session.step());
+}
+
+}  // namespace
+
+Programs SwitchedPrograms() {
+  return {{"frozen_critic", &FrozenCritic<false>},
+          {"generator_first", &FrozenCritic<true>},
+          {"thaws", &Thaws<false>},
+          {"thaws_as_planned", &Thaws<true>},
+          {"slope", &Slope},
+          {"frozen_norm", &FrozenNorm},
+          {"moved", &Moved},
+          {"kept_metrics", &KeptMetrics}};
+}
+
+}  // namespace ddprun::testing

@@ -1,0 +1,40 @@
+// Programs that switch something of their modules while they train (switched_programs.cc).
+#include <gmock/gmock.h>
+#include <gtest/gtest.h>
+
+#include <string>
+
+#include "tests/worker/programs_testing.h"
+
+namespace ddprun::testing {
+namespace {
+
+using ::testing::HasSubstr;
+
+// Rank 1 may be killed while the critic needs no gradients on rank 0.
+TEST_F(ProgramsTest, ACriticThatNeedsNoGradientsMeanwhile) {
+  KillTenTimes("frozen_critic", /*saves=*/false);
+}
+
+TEST_F(ProgramsTest, AParameterThatIsTrainedFromALaterStepOn) {
+  for (const char* stage : {"0", "2"}) {
+    ExpectRefused("thaws", "parameter '0.weight' needed no gradient at Prepare()",
+                  {"--zero_stage", stage});
+    AgainInANewGeneration();
+  }
+}
+
+TEST_F(ProgramsTest, AParameterThatIsTrainedLaterAsPlanned) {
+  KillTenTimes("thaws_as_planned", /*saves=*/true, {"--find_unused_parameters"});
+  EXPECT_EQ(Seen(0)["thawed"], "1");
+  EXPECT_EQ(Seen(0)["digest"], Seen(1)["digest"]);
+}
+
+TEST_F(ProgramsTest, AParameterThatIsTrainedLaterAsPlannedWithShares) {
+  KillTenTimes("thaws_as_planned", /*saves=*/true,
+               {"--find_unused_parameters", "--zero_stage", "2"});
+  EXPECT_EQ(Seen(0)["thawed"], "1");
+}
+
+}  // namespace
+}  // namespace ddprun::testing
