@@ -36,5 +36,11 @@ TEST_F(ProgramsTest, AParameterThatIsTrainedLaterAsPlannedWithShares) {
   EXPECT_EQ(Seen(0)["thawed"], "1");
 }
 
+TEST_F(ProgramsTest, AGeneratorThatLearnsFirst) {
+  KillTenTimes("generator_first", /*saves=*/false);
+}
+
+TEST_F(ProgramsTest, ALossOfASlope) { KillTenTimes("slope", /*saves=*/false); }
+
 }  // namespace
 }  // namespace ddprun::testing

@@ -235,6 +235,11 @@ void DdpImplementation::CheckGradients() {
   for (size_t i = 0; i < parameters.size(); ++i) {
     if (!parameters[i].grad().defined()) unused.push_back(names.at(i));
   }
+  if (unused.size() == parameters.size()) {
+    // The pass was for other gradients: of an input (autograd::grad), or of another module.
+    gradients_checked = false;
+    return;
+  }
   if (!unused.empty()) ThrowUnused(unused);
 }
 

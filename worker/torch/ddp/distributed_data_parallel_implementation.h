@@ -56,7 +56,8 @@ struct DistributedDataParallel::Implementation {
   void BeginForward();
   void BeginBackward();
 
-  // Called after the first backward pass: FAILED_PRECONDITION — a parameter got no gradient.
+  // Called after the first backward pass: FAILED_PRECONDITION — a parameter got no gradient, and
+  // another one did.
   // LibTorch reports that only in the next step, after the optimizer has stepped with gradients
   // that weren't averaged.
   void CheckGradients();
