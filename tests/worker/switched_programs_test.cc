@@ -42,5 +42,13 @@ TEST_F(ProgramsTest, AGeneratorThatLearnsFirst) {
 
 TEST_F(ProgramsTest, ALossOfASlope) { KillTenTimes("slope", /*saves=*/false); }
 
+// Rank 1 is killed in evaluations, too.
+TEST_F(ProgramsTest, BatchNormThatKeepsItsStatistics) {
+  KillTenTimes("frozen_norm", /*saves=*/false, {"--epochs", "4"});
+  EXPECT_EQ(Seen(0)["training_in_evaluations"], "0");
+  EXPECT_EQ(Seen(0)["trains0"] + Seen(0)["trains1"] + Seen(0)["trains2"], "100");
+  EXPECT_EQ(Seen(0)["mean"], "0");
+}
+
 }  // namespace
 }  // namespace ddprun::testing

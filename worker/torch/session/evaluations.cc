@@ -2,6 +2,11 @@
 
 #include <ATen/core/grad_mode.h>
 
+#include <memory>
+#include <optional>
+#include <utility>
+#include <vector>
+
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_format.h"
 #include "absl/strings/str_join.h"
@@ -10,6 +15,27 @@
 #include "ddprun/zero_optimizer.h"
 
 namespace ddprun::worker {
+namespace {
+
+// Puts a module into evaluation mode for as long as it lives. Then each part has its mode again,
+// because a program may train with some of them in evaluation mode (frozen batch norm).
+class EvaluationMode {
+ public:
+  explicit EvaluationMode(torch::nn::Module& module) {
+    for (const auto& part : module.modules()) trained_.emplace_back(part, part->is_training());
+    module.eval();
+  }
+  ~EvaluationMode() {
+    for (const auto& [part, trains] : trained_) part->train(trains);
+  }
+  EvaluationMode(const EvaluationMode&) = delete;
+  EvaluationMode& operator=(const EvaluationMode&) = delete;
+
+ private:
+  std::vector<std::pair<std::shared_ptr<torch::nn::Module>, bool>> trained_;  // parents first
+};
+
+}  // namespace
 
 absl::Status Evaluations::Add(Evaluation evaluation) {
   if ((evaluation.figure == nullptr) == (evaluation.figures == nullptr)) {
@@ -62,13 +88,13 @@ absl::StatusOr<std::vector<Evaluations::Figures>> Evaluations::Compute(
   // Ranks may make different numbers of passes.
   std::optional<ZeroOptimizer::WholeParameters> whole;
   if (trained.zero() != nullptr) whole.emplace(*trained.zero());
-  trained.module()->eval();
+  std::optional<EvaluationMode> mode(std::in_place, *trained.module());
   std::vector<Figures> all;
   for (const Evaluation& evaluation : evaluations_) {
     all.push_back(evaluation.figures != nullptr ? evaluation.figures()
                                                 : Figures{{evaluation.name, evaluation.figure()}});
   }
-  trained.module()->train();
+  mode.reset();
   whole.reset();
   if (averaged.has_value()) DDPRUN_RETURN_IF_ERROR(averaged->PutBack());
   return all;

@@ -269,7 +269,6 @@ absl::Status TrainedModel::Begin(torch::Device device) {
   DDPRUN_ASSIGN_OR_RETURN(precision_, ParseMixedPrecision(options_.mixed_precision));
   device_ = device.type();
   module_->to(device);
-  module_->train();
   scaler_ = std::make_unique<GradScaler>(
       GradScalerOptions{.enabled = precision_ == MixedPrecision::kFloat16});
   if (options_.comm_hook == "power_sgd") {
@@ -320,7 +319,6 @@ absl::Status TrainedModel::Connect(Context& context, bool equal) {
 // finished it would call collectives alone.
 void TrainedModel::LetGo() {
   EndPass();
-  module_->train();  // unless an evaluation broke
   for (SessionPart& part : parts_) {
     part.has_gradients = false;
     part.ddp.reset();
