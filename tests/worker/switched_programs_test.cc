@@ -50,5 +50,7 @@ TEST_F(ProgramsTest, BatchNormThatKeepsItsStatistics) {
   EXPECT_EQ(Seen(0)["mean"], "0");
 }
 
+TEST_F(ProgramsTest, AnInputThatTheModelMayKeep) { KillTenTimes("moved", /*saves=*/false); }
+
 }  // namespace
 }  // namespace ddprun::testing

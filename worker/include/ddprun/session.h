@@ -241,8 +241,8 @@ class Session::BatchRange {
 template <typename Impl>
 template <typename... Arguments>
 auto SessionModel<Impl>::operator()(Arguments&&... arguments) const {
-  return session_->Forward(part_,
-                           [&] { return module_->forward(std::forward<Arguments>(arguments)...); });
+  // Not moved: after the loss of a peer the module is called once more.
+  return session_->Forward(part_, [&] { return module_->forward(arguments...); });
 }
 
 }  // namespace ddprun
