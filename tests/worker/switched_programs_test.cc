@@ -52,5 +52,10 @@ TEST_F(ProgramsTest, BatchNormThatKeepsItsStatistics) {
 
 TEST_F(ProgramsTest, AnInputThatTheModelMayKeep) { KillTenTimes("moved", /*saves=*/false); }
 
+TEST_F(ProgramsTest, MetricsThatAProgramKeeps) {
+  KillTenTimes("kept_metrics", /*saves=*/true);
+  EXPECT_EQ(Seen(0)["is_kept"], "1");
+}
+
 }  // namespace
 }  // namespace ddprun::testing

@@ -98,6 +98,11 @@ class Metrics {
   // Syncs the files, so that what is written survives a crash of the machine.
   void Flush();
 
+  // For a Session, in which one object reports in all generations. Close: writes nothing more.
+  // GoOnAs: reports as `next` does from now on.
+  void Close();
+  void GoOnAs(std::unique_ptr<Metrics> next);
+
   struct Implementation;
 
  private:

@@ -224,6 +224,15 @@ void Metrics::Scalar(const std::string& name, int64_t step, double value) {
   implementation_->log->Write({.step = step, .time = absl::Now(), .values = {{name, value}}});
 }
 
+void Metrics::Close() {
+  implementation_->log.reset();
+  implementation_->ddp = nullptr;
+}
+
+void Metrics::GoOnAs(std::unique_ptr<Metrics> next) {
+  implementation_ = std::move(next->implementation_);
+}
+
 void Metrics::Flush() {
   if (implementation_->log != nullptr) implementation_->log->Sync();
 }

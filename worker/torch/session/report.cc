@@ -86,10 +86,16 @@ absl::Status Report::Begin(Context& context, bool is_alone, const TrainedModel& 
     ShowBanner(context, trained, feed, total_steps);
   }
   DDPRUN_ASSIGN_OR_RETURN(
-      metrics_, Metrics::Create(context, {.output_dir = is_alone ? "" : options.output_dir,
-                                          .every_steps = kNotifyEvery,
-                                          .total_steps = total_steps,
-                                          .resumed_step = step}));
+      std::unique_ptr<Metrics> metrics,
+      Metrics::Create(context, {.output_dir = is_alone ? "" : options.output_dir,
+                                .every_steps = kNotifyEvery,
+                                .total_steps = total_steps,
+                                .resumed_step = step}));
+  if (metrics_ == nullptr) {
+    metrics_ = std::move(metrics);
+  } else {
+    metrics_->GoOnAs(std::move(metrics));
+  }
   for (const SessionPart& part : trained.parts()) {
     if (part.ddp != nullptr) metrics_->Watch(*part.ddp);
   }

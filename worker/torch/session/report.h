@@ -55,9 +55,11 @@ class Report {
                      const SampleFeed& feed, int64_t step, int64_t total_steps);
   bool has_begun() const { return has_begun_; }
   // Leaves the generation. Call it before what `trained` has made for it is gone.
-  void LetGo() { metrics_.reset(); }
+  void LetGo() {
+    if (metrics_ != nullptr) metrics_->Close();
+  }
 
-  Metrics* metrics() const { return metrics_.get(); }  // null: not begun
+  Metrics* metrics() const { return metrics_.get(); }  // null: not begun; else always the same
 
   // Whether Step will read the loss, or it is time to look whether it is finite.
   bool ReadsLoss(const StepMetrics& step) const;
