@@ -7,7 +7,7 @@
 #include "absl/strings/str_split.h"
 #include "base/check.h"
 #include "base/version.h"
-#include "rendezvous/core/job/trace_text.h"
+#include "tests/support/trace_text.h"
 
 namespace ddprun::testing {
 

@@ -6,9 +6,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "rendezvous/core/job/trace_text.h"
 #include "rendezvous/core/timing.h"
 #include "tests/sim/cluster_sim.h"
+#include "tests/support/trace_text.h"
 
 // Invariants of a simulated cluster, checked at each step of its service and at each note.
 namespace ddprun::sim {

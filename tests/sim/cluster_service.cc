@@ -4,8 +4,8 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "base/check.h"
-#include "rendezvous/core/job/trace_text.h"
 #include "tests/sim/cluster_sim.h"
+#include "tests/support/trace_text.h"
 
 // The service of a simulated cluster: which events reach it, and what its effects do.
 namespace ddprun::sim {

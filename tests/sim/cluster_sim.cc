@@ -10,8 +10,8 @@
 #include "absl/strings/str_join.h"
 #include "base/check.h"
 #include "base/version.h"
-#include "rendezvous/core/job/trace_text.h"
 #include "rendezvous/core/timing.h"
+#include "tests/support/trace_text.h"
 
 // How one run is made, and when it ends. The faults are in cluster_faults.cc, the service in
 // cluster_service.cc, a second service in cluster_takeover.cc, the checks in cluster_checks.cc.

@@ -2,8 +2,8 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
-#include "rendezvous/core/job/trace_text.h"
 #include "tests/sim/cluster_sim.h"
+#include "tests/support/trace_text.h"
 
 // Two services of one job at once: another service has the job, and the former one doesn't know.
 namespace ddprun::sim {

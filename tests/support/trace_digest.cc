@@ -5,7 +5,7 @@
 
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_join.h"
-#include "rendezvous/core/job/trace_text.h"
+#include "tests/support/trace_text.h"
 
 namespace ddprun::testing {
 namespace {

@@ -1,4 +1,4 @@
-#include "rendezvous/core/job/trace_text.h"
+#include "tests/support/trace_text.h"
 
 #include <variant>
 

@@ -1,5 +1,5 @@
-#ifndef DDPRUN_RENDEZVOUS_CORE_JOB_TRACE_TEXT_H_
-#define DDPRUN_RENDEZVOUS_CORE_JOB_TRACE_TEXT_H_
+#ifndef DDPRUN_TESTS_SUPPORT_TRACE_TEXT_H_
+#define DDPRUN_TESTS_SUPPORT_TRACE_TEXT_H_
 
 #include <functional>
 #include <string>
@@ -28,4 +28,4 @@ std::string TraceText(const JobView& view);
 
 }  // namespace ddprun::rendezvous
 
-#endif  // DDPRUN_RENDEZVOUS_CORE_JOB_TRACE_TEXT_H_
+#endif  // DDPRUN_TESTS_SUPPORT_TRACE_TEXT_H_
