@@ -44,7 +44,6 @@ class FaultReader {
     closing_ = FindClosing();
     next_ = FindNext();
     ended_ = closing_ != nullptr || (next_ != nullptr && Kills());
-    cost_.ended_generation = ended_;
     ReadNoticed();
     ReadSteps();
     if (ended_) {
@@ -235,7 +234,6 @@ class FaultReader {
     } else {
       // The workers were released by whatever ended the job, not by ddprun.
       cost_.outcome = "not over";
-      cost_.ended_generation = false;
       cost_.released.reset();
     }
   }

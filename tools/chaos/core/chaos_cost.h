@@ -37,7 +37,6 @@ struct FaultCost {
   std::string node;    // where it was injected: the agent's id
   Instant at;
   uint64_t generation = 0;                 // the one that ran; 0 = none
-  bool ended_generation = false;           // the fault ended it; else it was ridden out
   std::optional<absl::Duration> noticed;   // first sign of the fault in any line
   std::optional<absl::Duration> released;  // the last survivor has no workers of `generation`
   std::optional<absl::Duration> resumed;   // the last worker of the next generation was started
