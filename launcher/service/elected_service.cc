@@ -15,14 +15,14 @@ constexpr absl::Duration kLease = absl::Seconds(2);
 }  // namespace
 
 absl::StatusOr<std::unique_ptr<ElectedService>> ElectedService::Create(
-    EventLoop* loop, const rendezvous::EtcdSettings& etcd, ServiceSettings settings,
+    EventLoop* loop, const rendezvous::EtcdSettings& etcd, rendezvous::ServeConfig config,
     std::string node_id, std::string node_address, Callbacks callbacks) {
   std::unique_ptr<ElectedService> service(
-      new ElectedService(loop, std::move(settings), std::move(callbacks)));
+      new ElectedService(loop, std::move(config), std::move(callbacks)));
   ElectedService* const raw = service.get();
-  rendezvous::EtcdSeatConfig& seat = raw->settings_.etcd.emplace();
+  rendezvous::EtcdSeatConfig& seat = raw->config_.etcd.emplace();
   seat.settings = etcd;
-  seat.run_id = raw->settings_.run_id;
+  seat.run_id = raw->config_.only_run_id;
   seat.node_id = node_id;
   seat.node_address = std::move(node_address);
   absl::StatusOr<std::unique_ptr<rendezvous::LeaderFinder>> finder =
@@ -46,7 +46,7 @@ void ElectedService::OnElected(const rendezvous::LeaderFinder::Election& electio
   absl::StatusOr<std::unique_ptr<ServiceProcess>> process = ServiceProcess::Spawn();
   if (!process.ok()) return OnReady(process.status());
   process_ = *std::move(process);
-  rendezvous::EtcdSeatConfig& seat = *settings_.etcd;
+  rendezvous::EtcdSeatConfig& seat = *config_.etcd;
   seat.settings.endpoints = election.endpoints;
   seat.lease = election.lease;
   seat.revision = election.revision;
@@ -55,7 +55,7 @@ void ElectedService::OnElected(const rendezvous::LeaderFinder::Election& electio
   seat.vanished = election.vanished;
   if (!election.ended.empty()) callbacks_.on_begun_again(election.ended);
   process_->Serve(
-      loop_, settings_, [this](const absl::StatusOr<ServicePorts>& ports) { OnReady(ports); },
+      loop_, config_, [this](const absl::StatusOr<ServicePorts>& ports) { OnReady(ports); },
       [this](const ServiceProcess::End& end) { OnEnd(end); });
 }
 

@@ -30,10 +30,10 @@ class ElectedService {
     std::function<void(std::string text)> on_trouble;
   };
 
-  // Params: settings: the settings that don't depend on the election; node_address: how agents
+  // Params: config: the settings that don't depend on the election; node_address: how agents
   // reach this node. Errors: as rendezvous::LeaderFinder::Create.
   static absl::StatusOr<std::unique_ptr<ElectedService>> Create(
-      EventLoop* loop, const rendezvous::EtcdSettings& etcd, ServiceSettings settings,
+      EventLoop* loop, const rendezvous::EtcdSettings& etcd, rendezvous::ServeConfig config,
       std::string node_id, std::string node_address, Callbacks callbacks);
   ElectedService(const ElectedService&) = delete;
   ElectedService& operator=(const ElectedService&) = delete;
@@ -45,14 +45,14 @@ class ElectedService {
   void End(bool job_over, std::function<void()> done);
 
  private:
-  ElectedService(EventLoop* loop, ServiceSettings settings, Callbacks callbacks)
-      : loop_(loop), settings_(std::move(settings)), callbacks_(std::move(callbacks)) {}
+  ElectedService(EventLoop* loop, rendezvous::ServeConfig config, Callbacks callbacks)
+      : loop_(loop), config_(std::move(config)), callbacks_(std::move(callbacks)) {}
   void OnElected(const rendezvous::LeaderFinder::Election& election);
   void OnReady(const absl::StatusOr<ServicePorts>& ports);
   void OnEnd(const ServiceProcess::End& end);
 
   EventLoop* const loop_;
-  ServiceSettings settings_;
+  rendezvous::ServeConfig config_;
   const Callbacks callbacks_;
   std::unique_ptr<rendezvous::LeaderFinder> finder_;
   std::unique_ptr<ServiceProcess> process_;

@@ -31,10 +31,10 @@ absl::StatusOr<std::unique_ptr<ServiceChild>> ServiceChild::Spawn() {
   return child;
 }
 
-void ServiceChild::Serve(EventLoop* loop, ServiceSettings settings, absl::Duration loss,
+void ServiceChild::Serve(EventLoop* loop, rendezvous::ServeConfig config, absl::Duration loss,
                          Callbacks callbacks, absl::Duration deaths_window) {
   loop_ = loop;
-  settings_ = std::move(settings);
+  config_ = std::move(config);
   callbacks_ = std::move(callbacks);
   restarts_ = std::make_unique<ServiceRestarts>(loss, deaths_window);
   start_timer_ = std::make_unique<Timer>(loop, [this] { StartAgain(); });
@@ -44,13 +44,12 @@ void ServiceChild::Serve(EventLoop* loop, ServiceSettings settings, absl::Durati
 void ServiceChild::Run() {
   pid_ = process_->pid();
   process_->Serve(
-      loop_, settings_, [this](const absl::StatusOr<ServicePorts>& ports) { OnReady(ports); },
+      loop_, config_, [this](const absl::StatusOr<ServicePorts>& ports) { OnReady(ports); },
       [this](const ServiceProcess::End& end) { OnEnd(end); });
 }
 
 void ServiceChild::StartAgain() {
-  absl::StatusOr<std::unique_ptr<ServiceProcess>> process =
-      ServiceProcess::Spawn(settings_.store_socket);
+  absl::StatusOr<std::unique_ptr<ServiceProcess>> process = ServiceProcess::Spawn(config_.store_fd);
   if (!process.ok()) return OnFailedStart(process.status());
   process_ = *std::move(process);
   Run();
@@ -60,7 +59,7 @@ void ServiceChild::OnReady(const absl::StatusOr<ServicePorts>& ports) {
   if (!served_) {
     served_ = ports.ok();
     if (ports.ok()) KeepPorts(*ports);
-    settings_.again = true;
+    config_.again = true;
     const auto on_ready = callbacks_.on_ready;  // it may destroy us
     if (!ports.ok()) return on_ready(ports.status());
     return on_ready(ports->service);
@@ -74,9 +73,9 @@ void ServiceChild::OnReady(const absl::StatusOr<ServicePorts>& ports) {
 
 // A restarted service listens at the same ports, even if the first one was to use any free port.
 void ServiceChild::KeepPorts(const ServicePorts& ports) {
-  settings_.listen = WithPort(settings_.listen, ports.service);
+  config_.listen = WithPort(config_.listen, ports.service);
   if (ports.status_page != 0) {
-    settings_.status_page = WithPort(settings_.status_page, ports.status_page);
+    config_.status_page = WithPort(config_.status_page, ports.status_page);
   }
 }
 

@@ -58,8 +58,8 @@ class ServiceChild {
 
   // Makes the process serve; to be called once. `loss`, `deaths_window`: as in ServiceRestarts.
   // on_ready and on_exit may destroy this.
-  void Serve(EventLoop* loop, ServiceSettings settings, absl::Duration loss, Callbacks callbacks,
-             absl::Duration deaths_window = ServiceRestarts::kDeathsWindow);
+  void Serve(EventLoop* loop, rendezvous::ServeConfig config, absl::Duration loss,
+             Callbacks callbacks, absl::Duration deaths_window = ServiceRestarts::kDeathsWindow);
 
   // Don't restart the service from now on: the job has ended, or the agent ends. If the service is
   // being restarted, on_exit is called at once.
@@ -82,7 +82,7 @@ class ServiceChild {
   EventLoop* loop_ = nullptr;
   std::unique_ptr<ServiceProcess> process_;  // null = none runs
   pid_t pid_ = 0;
-  ServiceSettings settings_;  // after the first start with the ports that it got
+  rendezvous::ServeConfig config_;  // after the first start with the ports that it got
   Callbacks callbacks_;
   bool served_ = false;  // has served once
   bool wanted_ = true;   // restart it if it dies

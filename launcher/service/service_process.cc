@@ -25,14 +25,29 @@
 #include "base/text.h"
 #include "launcher/core/signal_policy.h"
 #include "launcher/output/console.h"
-#include "rendezvous/server/serve.h"
+
+// What an agent sends to its service.
+namespace ddprun {
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(TlsFiles, ca, certificate, key)
+}
+namespace ddprun::rendezvous {
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(EtcdSettings, endpoints, prefix, user, password,
+                                                tls, ca_file, cert_file, key_file)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(EtcdSeatConfig, settings, run_id, node_id,
+                                                node_address, lease, revision, asked_ns, ttl_s,
+                                                vanished)
+NLOHMANN_DEFINE_TYPE_NON_INTRUSIVE_WITH_DEFAULT(ServeConfig, listen, socket, token, tls,
+                                                only_run_id, event_log, status_page,
+                                                status_page_token, state_dir,
+                                                state_outlives_machine, host, again, store_fd)
+}  // namespace ddprun::rendezvous
 
 namespace ddprun::launcher {
 namespace {
 
 // The most unparsed text of a service that is kept.
 constexpr size_t kTextMax = 65536;
-// The descriptor number of ServiceSettings.store_socket in a spawned service.
+// The descriptor number of ServeConfig.store_fd in a spawned service.
 constexpr int kStoreFd = STDERR_FILENO + 1;
 
 // Reads one line from a blocking descriptor; "" when it ends before.
@@ -48,61 +63,9 @@ std::string ReadLine(int fd) {
   }
 }
 
-nlohmann::json ToJson(const rendezvous::EtcdSeatConfig& seat) {
-  const rendezvous::EtcdSettings& etcd = seat.settings;
-  return {{"endpoints", etcd.endpoints},
-          {"prefix", etcd.prefix},
-          {"user", etcd.user},
-          {"password", etcd.password},
-          {"tls", etcd.tls},
-          {"ca_file", etcd.ca_file},
-          {"cert_file", etcd.cert_file},
-          {"key_file", etcd.key_file},
-          {"node_id", seat.node_id},
-          {"node_address", seat.node_address},
-          {"lease", seat.lease},
-          {"revision", seat.revision},
-          {"asked_ns", seat.asked_ns},
-          {"ttl_s", seat.ttl_s},
-          {"vanished", seat.vanished}};
-}
-
-rendezvous::EtcdSeatConfig SeatOf(const nlohmann::json& json, const std::string& run_id) {
-  return {.settings = {.endpoints = json.value("endpoints", std::vector<std::string>()),
-                       .prefix = json.value("prefix", ""),
-                       .user = json.value("user", ""),
-                       .password = json.value("password", ""),
-                       .tls = json.value("tls", false),
-                       .ca_file = json.value("ca_file", ""),
-                       .cert_file = json.value("cert_file", ""),
-                       .key_file = json.value("key_file", "")},
-          .run_id = run_id,
-          .node_id = json.value("node_id", ""),
-          .node_address = json.value("node_address", ""),
-          .lease = json.value("lease", int64_t{0}),
-          .revision = json.value("revision", int64_t{0}),
-          .asked_ns = json.value("asked_ns", int64_t{0}),
-          .ttl_s = json.value("ttl_s", int64_t{0}),
-          .vanished = json.value("vanished", "")};
-}
-
-std::string SettingsLine(const ServiceSettings& settings, int store_fd) {
-  nlohmann::json line = {{"listen", settings.listen},
-                         {"socket", settings.socket},
-                         {"token", settings.token},
-                         {"tls_ca", settings.tls.ca},
-                         {"tls_certificate", settings.tls.certificate},
-                         {"tls_key", settings.tls.key},
-                         {"run_id", settings.run_id},
-                         {"event_log", settings.event_log},
-                         {"status_page", settings.status_page},
-                         {"status_page_token", settings.status_page_token},
-                         {"state_dir", settings.state_dir},
-                         {"state_outlives_machine", settings.state_outlives_machine},
-                         {"host", settings.host},
-                         {"again", settings.again},
-                         {"store_fd", store_fd}};
-  if (settings.etcd.has_value()) line["etcd"] = ToJson(*settings.etcd);
+std::string ConfigLine(const rendezvous::ServeConfig& config) {
+  nlohmann::json line = config;
+  if (config.etcd.has_value()) line["etcd"] = *config.etcd;
   return absl::StrCat(line.dump(-1, ' ', false, nlohmann::json::error_handler_t::replace), "\n");
 }
 
@@ -120,23 +83,8 @@ std::string SettingsLine(const ServiceSettings& settings, int store_fd) {
   if (line.empty()) _exit(0);  // not needed
   const nlohmann::json settings = nlohmann::json::parse(line, nullptr, /*allow_exceptions=*/false);
   if (!settings.is_object()) _exit(2);
-  rendezvous::ServeConfig config;
-  config.listen = settings.value("listen", "");
-  config.socket = settings.value("socket", "");
-  config.token = settings.value("token", "");
-  config.tls = {.ca = settings.value("tls_ca", ""),
-                .certificate = settings.value("tls_certificate", ""),
-                .key = settings.value("tls_key", "")};
-  config.only_run_id = settings.value("run_id", "");
-  config.event_log = settings.value("event_log", "");
-  config.status_page = settings.value("status_page", "");
-  config.status_page_token = settings.value("status_page_token", "");
-  config.state_dir = settings.value("state_dir", "");
-  config.state_outlives_machine = settings.value("state_outlives_machine", false);
-  config.host = settings.value("host", uint64_t{0});
-  config.again = settings.value("again", false);
-  config.store_fd = settings.value("store_fd", -1);
-  if (settings.contains("etcd")) config.etcd = SeatOf(settings["etcd"], config.only_run_id);
+  auto config = settings.get<rendezvous::ServeConfig>();
+  if (settings.contains("etcd")) settings["etcd"].get_to(config.etcd.emplace());
   config.ready_fd = ready_pipe.get();
   config.life_fd = settings_pipe.get();
   // A console that isn't read must not block the service; lines that it doesn't accept are lost.
@@ -253,7 +201,7 @@ ServiceProcess::~ServiceProcess() {
   waitpid(pid_, nullptr, 0);
 }
 
-void ServiceProcess::Serve(EventLoop* loop, const ServiceSettings& settings,
+void ServiceProcess::Serve(EventLoop* loop, rendezvous::ServeConfig config,
                            std::function<void(absl::StatusOr<ServicePorts> ports)> on_ready,
                            std::function<void(End end)> on_end) {
   on_ready_ = std::move(on_ready);
@@ -265,8 +213,8 @@ void ServiceProcess::Serve(EventLoop* loop, const ServiceSettings& settings,
   }
   // A forked child has the agent's descriptors under the agent's numbers. If the child is gone,
   // exit_watch_ reports it.
-  const int store_fd = spawned_ && settings.store_socket >= 0 ? kStoreFd : settings.store_socket;
-  const absl::Status written = WriteAll(to_child_.get(), SettingsLine(settings, store_fd));
+  if (spawned_ && config.store_fd >= 0) config.store_fd = kStoreFd;
+  const absl::Status written = WriteAll(to_child_.get(), ConfigLine(config));
   if (!written.ok()) Log(LogLevel::kWarning, written.ToString());
 }
 

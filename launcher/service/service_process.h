@@ -3,10 +3,8 @@
 
 #include <sys/types.h>
 
-#include <cstdint>
 #include <functional>
 #include <memory>
-#include <optional>
 #include <string>
 #include <vector>
 
@@ -14,31 +12,12 @@
 #include "absl/strings/string_view.h"
 #include "base/event_loop.h"
 #include "base/fd.h"
-#include "base/tls_files.h"
-#include "rendezvous/server/etcd_seat.h"
+#include "rendezvous/server/serve.h"
 
 namespace ddprun::launcher {
 
 // The command of this program that runs the service; only for ServiceProcess::Spawn().
 inline constexpr absl::string_view kServiceCommand = "service-process";
-
-// The settings of the embedded service, which the agent sends once it knows that it hosts.
-struct ServiceSettings {
-  std::string listen;  // as ServerOptions.listen
-  std::string socket;  // as ServerOptions.socket
-  std::string token;
-  TlsFiles tls;  // as ServerOptions.tls
-  std::string run_id;
-  std::string event_log;
-  std::string status_page;                         // as ServeConfig.status_page
-  std::string status_page_token;                   // as ServeConfig.status_page_token
-  std::string state_dir;                           // as ServeConfig.state_dir
-  bool state_outlives_machine = false;             // as ServeConfig.state_outlives_machine
-  uint64_t host = 0;                               // as ServeConfig.host
-  bool again = false;                              // as ServeConfig.again
-  int store_socket = -1;                           // ServeConfig.store_fd, in the agent
-  std::optional<rendezvous::EtcdSeatConfig> etcd;  // as ServeConfig.etcd
-};
 
 // The ports of a service; 0 = none.
 struct ServicePorts {
@@ -62,7 +41,7 @@ class ServiceProcess {
       const std::vector<int>& close_in_child);
   // The same from a process that has threads: executes this program again, by /proc/self/exe, so
   // that a binary that was replaced meanwhile isn't used. `store_socket`: inherited by the child,
-  // for ServiceSettings.store_socket; -1 = none. Errors: of posix_spawn(3), pipe2(2).
+  // for ServeConfig.store_fd; -1 = none. Errors: of posix_spawn(3), pipe2(2).
   static absl::StatusOr<std::unique_ptr<ServiceProcess>> Spawn(int store_socket = -1);
   ~ServiceProcess();
   ServiceProcess(const ServiceProcess&) = delete;
@@ -76,10 +55,11 @@ class ServiceProcess {
     // Why no other process may resume from its state; "" = one may.
     std::string stale;
   };
-  // Makes the process serve. `on_ready`: its ports, or why it doesn't serve (ALREADY_EXISTS —
-  // another service may have the address or the journal); after an error no other callback follows.
-  // `on_end`: the process ended after it had served. The two may destroy this.
-  void Serve(EventLoop* loop, const ServiceSettings& settings,
+  // Makes the process serve, as `config` says but for ready_fd and life_fd; store_fd is the
+  // agent's. `on_ready`: its ports, or why it doesn't serve (ALREADY_EXISTS — another service may
+  // have the address or the journal); after an error no other callback follows. `on_end`: the
+  // process ended after it had served. The two may destroy this.
+  void Serve(EventLoop* loop, rendezvous::ServeConfig config,
              std::function<void(absl::StatusOr<ServicePorts> ports)> on_ready,
              std::function<void(End end)> on_end);
 

@@ -45,7 +45,7 @@ class ServiceChildTest : public ::testing::Test {
     child_ = *ServiceChild::Fork({});
     loop_ = *EventLoop::Create();
     child_->Serve(
-        loop_.get(), {.listen = listen, .run_id = "job"}, loss,
+        loop_.get(), {.listen = listen, .only_run_id = "job"}, loss,
         {.on_ready = [this](absl::StatusOr<int> port) { Note([&] { ready_ = std::move(port); }); },
          .on_trouble =
              [this](const std::string& text) { Note([&] { troubles_.push_back(text); }); },
