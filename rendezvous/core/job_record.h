@@ -14,6 +14,7 @@
 #include "rendezvous/core/restart_history.h"
 #include "rendezvous/core/time_spent.h"
 #include "rendezvous/core/verdict.h"
+#include "rendezvous/core/views.h"
 
 // The part of a job that outlives its service (R10): every decision. Reports of the live
 // generation's nodes since then aren't in it; their agents keep those until they are settled, and
@@ -36,16 +37,21 @@ struct NodeRecord {
   friend bool operator==(const NodeRecord&, const NodeRecord&) = default;
 };
 
-// An agent process that has gone but may come back; see Departed.
-struct DepartedRecord {
-  Incarnation incarnation;
+// What is kept about an agent process that has gone but may come back.
+struct Departed {
   NodeId id;
   StreamNumber stream_number;
   uint64_t processed = 0;
-  absl::Status refusal;
-  bool left = false;
-  Generation done_in;
-  std::optional<uint32_t> done_rank;
+  absl::Status refusal;               // not OK: why it may not come back
+  bool left = false;                  // it left on its own
+  Generation done_in;                 // it had succeeded in this generation,
+  std::optional<uint32_t> done_rank;  // with this group rank
+
+  friend bool operator==(const Departed&, const Departed&) = default;
+};
+
+struct DepartedRecord : Departed {
+  Incarnation incarnation;
 
   friend bool operator==(const DepartedRecord&, const DepartedRecord&) = default;
 };
@@ -78,17 +84,24 @@ struct ClosingRecord {
   friend bool operator==(const ClosingRecord&, const ClosingRecord&) = default;
 };
 
-// The live generation; see Round and RoundTerms.
+// The part of an assignment that is the same for all members of a generation.
+struct RoundTerms {
+  std::string master_addr;    // of the workers' store (R11)
+  uint32_t master_port = 0;   // 0 = it could not be reserved
+  std::string store_address;  // of rank 0's agent
+  std::string reason;         // why the generation began
+  std::string rule;           // the name of the rule by which it began
+  uint32_t restart_count = 0;
+  uint32_t restarts_charged = 0;
+
+  friend bool operator==(const RoundTerms&, const RoundTerms&) = default;
+};
+
+// The live generation; see Round.
 struct RoundRecord {
   absl::Duration age;                 // since its assignment
   std::vector<MemberRecord> members;  // by group rank
-  std::string master_addr;
-  uint32_t master_port = 0;
-  std::string store_address;
-  std::string reason;
-  std::string rule;
-  uint32_t restart_count = 0;
-  uint32_t restarts_charged = 0;
+  RoundTerms terms;
   std::optional<ClosingRecord> closing;  // nullopt = it runs
 
   friend bool operator==(const RoundRecord&, const RoundRecord&) = default;
@@ -123,16 +136,6 @@ struct BlameRecord {
   std::vector<absl::Duration> ages;  // oldest first
 
   friend bool operator==(const BlameRecord&, const BlameRecord&) = default;
-};
-
-// A machine that was drained; see DrainedNode.
-struct DrainRecord {
-  NodeId node_id;
-  std::string hostname;
-  std::string address;
-  std::string reason;
-
-  friend bool operator==(const DrainRecord&, const DrainRecord&) = default;
 };
 
 // One generation, for people; see GenerationView.
@@ -184,7 +187,7 @@ struct JobRecord {
   FormingRecord forming;
   GrowthRecord growth;
   std::vector<BlameRecord> blame;
-  std::vector<DrainRecord> drained;
+  std::vector<DrainedNode> drained;
   std::vector<GenerationSummary> generations;  // oldest first
   LedgerRecord ledger;
 

@@ -43,6 +43,8 @@ struct DrainedNode {
   std::string hostname;
   std::string address;
   std::string reason;
+
+  friend bool operator==(const DrainedNode&, const DrainedNode&) = default;
 };
 
 struct JobView {

@@ -102,9 +102,8 @@ void Fields(Wire wire, CoreOf<Wire, ClosingRecord>& core, ProtoOf<Wire, v1::Clos
   wire.Text(DDPRUN_FIELD(loss));
 }
 
-// Without its age, its members and why it ends.
 template <typename Wire>
-void Fields(Wire wire, CoreOf<Wire, RoundRecord>& core, ProtoOf<Wire, v1::RoundRecord>& proto) {
+void Fields(Wire wire, CoreOf<Wire, RoundTerms>& core, ProtoOf<Wire, v1::RoundRecord>& proto) {
   wire.Name(DDPRUN_FIELD(master_addr));
   wire.Port(DDPRUN_FIELD(master_port));
   wire.OptionalName(DDPRUN_FIELD(store_address));
@@ -129,7 +128,7 @@ void Fields(Wire wire, CoreOf<Wire, GrowthRecord>& core, ProtoOf<Wire, v1::Growt
 }
 
 template <typename Wire>
-void Fields(Wire wire, CoreOf<Wire, DrainRecord>& core, ProtoOf<Wire, v1::DrainRecord>& proto) {
+void Fields(Wire wire, CoreOf<Wire, DrainedNode>& core, ProtoOf<Wire, v1::DrainRecord>& proto) {
   wire.Name(DDPRUN_FIELD(node_id));
   wire.OptionalName(DDPRUN_FIELD(hostname));
   wire.OptionalName(DDPRUN_FIELD(address));

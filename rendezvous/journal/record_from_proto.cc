@@ -139,12 +139,12 @@ std::vector<BlameRecord> ReadAllBlame(FieldChecker* checker, const v1::JobRecord
   return all;
 }
 
-std::vector<DrainRecord> ReadDrained(FieldChecker* checker, const v1::JobRecord& proto) {
-  std::vector<DrainRecord> all;
+std::vector<DrainedNode> ReadDrained(FieldChecker* checker, const v1::JobRecord& proto) {
+  std::vector<DrainedNode> all;
   checker->Count("drained", proto.drained_size(), kDrainedMax);
   for (const v1::DrainRecord& drain : proto.drained()) {
     if (!checker->ok()) break;
-    all.push_back(Read<DrainRecord>(checker, At("drained", all.size()), drain));
+    all.push_back(Read<DrainedNode>(checker, At("drained", all.size()), drain));
   }
   return all;
 }

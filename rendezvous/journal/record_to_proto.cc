@@ -28,7 +28,7 @@ void Write(const DepartedRecord& departed, v1::DepartedRecord* proto) {
 void Write(const RoundRecord& round, v1::RoundRecord* proto) {
   proto->set_age_ns(absl::ToInt64Nanoseconds(round.age));
   for (const MemberRecord& member : round.members) Write(member, proto->add_members());
-  Fields(FieldWriter(), round, *proto);
+  Fields(FieldWriter(), round.terms, *proto);
   if (round.closing.has_value()) Write(*round.closing, proto->mutable_closing());
 }
 
@@ -81,7 +81,7 @@ v1::JobRecord ToProto(const JobRecord& record) {
   Write(record.forming, proto.mutable_forming());
   Write(record.growth, proto.mutable_growth());
   for (const BlameRecord& blame : record.blame) Write(blame, proto.add_blame());
-  for (const DrainRecord& drain : record.drained) Write(drain, proto.add_drained());
+  for (const DrainedNode& drain : record.drained) Write(drain, proto.add_drained());
   for (const GenerationSummary& each : record.generations) {
     v1::GenerationSummary* summary = proto.add_generations();
     Write(each, summary);

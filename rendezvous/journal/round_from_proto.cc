@@ -69,7 +69,7 @@ std::optional<RoundRecord> ReadRound(FieldChecker* checker, const v1::JobRecord&
   RoundRecord round;
   round.age = checker->Nanoseconds("round.age_ns", from.age_ns());
   round.members = ReadMembers(checker, proto, nodes);
-  Fields(FieldReader(checker, "round"), round, from);
+  Fields(FieldReader(checker, "round"), round.terms, from);
   if (!from.has_closing()) return round;
   const auto& closing = round.closing =
       Read<ClosingRecord>(checker, "round.closing", from.closing());

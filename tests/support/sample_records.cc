@@ -117,13 +117,13 @@ RoundRecord AnyRound(Rng* rng, const std::vector<NodeRecord>& nodes) {
   RoundRecord round;
   round.age = AnyTime(rng);
   round.members = MembersOf(nodes);
-  round.master_addr = "host0";
-  round.master_port = rng->Chance(50) ? 29500 : 0;
-  round.store_address = rng->Chance(50) ? "host0:4711" : "";
-  round.reason = AnyText(rng);
-  round.rule = AnyRule(rng);
-  round.restart_count = AnyNumber(rng);
-  round.restarts_charged = static_cast<uint32_t>(rng->Below(round.restart_count + 1));
+  round.terms.master_addr = "host0";
+  round.terms.master_port = rng->Chance(50) ? 29500 : 0;
+  round.terms.store_address = rng->Chance(50) ? "host0:4711" : "";
+  round.terms.reason = AnyText(rng);
+  round.terms.rule = AnyRule(rng);
+  round.terms.restart_count = AnyNumber(rng);
+  round.terms.restarts_charged = static_cast<uint32_t>(rng->Below(round.terms.restart_count + 1));
   if (rng->Chance(50)) round.closing = AnyClosing(rng, round.age);
   if (round.closing) round.closing->age = absl::Trunc(round.closing->age, absl::Nanoseconds(1));
   for (MemberRecord& member : round.members) {
@@ -291,11 +291,11 @@ JobRecord RunningRecord(const std::string& run_id, uint32_t nodes) {
   }
   record.round = RoundRecord{.age = absl::Nanoseconds(123'456'789),
                              .members = MembersOf(record.nodes),
-                             .master_addr = "10.11.12.13",
-                             .master_port = 29500,
-                             .store_address = "10.11.12.13:45678",
-                             .reason = "all nodes have joined",
-                             .rule = "all_nodes"};
+                             .terms = {.master_addr = "10.11.12.13",
+                                       .master_port = 29500,
+                                       .store_address = "10.11.12.13:45678",
+                                       .reason = "all nodes have joined",
+                                       .rule = "all_nodes"}};
   record.generations.push_back({.generation = Generation(1),
                                 .world_size = nodes * 8,
                                 .nodes = nodes,

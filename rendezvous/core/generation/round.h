@@ -13,6 +13,7 @@
 #include "rendezvous/core/failures/first_cause.h"
 #include "rendezvous/core/generation/rank_assigner.h"
 #include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/service_message.h"
 #include "rendezvous/core/worker_failure.h"
 
@@ -34,17 +35,6 @@ struct RoundMember {
   bool settled = false;    // the round doesn't wait for it any more
 
   bool gone() const { return state == State::kLost || state == State::kLeft; }
-};
-
-// The part of an assignment that is the same for all members of a generation.
-struct RoundTerms {
-  std::string master_addr;    // of the workers' store (R11)
-  uint32_t master_port = 0;   // 0 = it could not be reserved
-  std::string store_address;  // of rank 0's agent
-  std::string reason;         // why the generation began
-  std::string rule;           // the name of the rule by which it began
-  uint32_t restart_count = 0;
-  uint32_t restarts_charged = 0;
 };
 
 // The live generation, from its assignment until every member has answered that its workers are

@@ -28,27 +28,6 @@ MemberRecord::Fate FateOf(RoundMember::State state) {
   return MemberRecord::Fate::kHere;
 }
 
-DepartedRecord RecordOf(Incarnation incarnation, const Departed& departed) {
-  return {.incarnation = incarnation,
-          .id = departed.id,
-          .stream_number = departed.stream_number,
-          .processed = departed.processed,
-          .refusal = departed.refusal,
-          .left = departed.left,
-          .done_in = departed.done_in,
-          .done_rank = departed.done_rank};
-}
-
-Departed DepartedOf(const DepartedRecord& record) {
-  return {.id = record.id,
-          .stream_number = record.stream_number,
-          .processed = record.processed,
-          .refusal = record.refusal,
-          .left = record.left,
-          .done_in = record.done_in,
-          .done_rank = record.done_rank};
-}
-
 RoundMember MemberOf(const MemberRecord& record) {
   return {.node_id = record.node_id,
           .worker_count = record.worker_count,
@@ -75,16 +54,11 @@ JobRecord Job::TakeRecord(Instant now) {
                    .forming = forming_.ToRecord(now),
                    .growth = growth_.ToRecord(),
                    .blame = blame_.ToRecord(now),
+                   .drained = drains_.nodes(),
                    .generations = record_.ToRecord(now),
                    .ledger = ledger_.ToRecord(now)};
   RecordNodes(record);
   if (farewell_.begun()) record.verdict = farewell_.verdict();
-  for (const DrainedNode& each : drains_.nodes()) {
-    record.drained.push_back({.node_id = each.node_id,
-                              .hostname = each.hostname,
-                              .address = each.address,
-                              .reason = each.reason});
-  }
   if (!round_) return record;
   record.round = RecordRound();
   record.round->age = now - round_->formed();
@@ -104,7 +78,7 @@ void Job::RecordNodes(JobRecord& record) const {
   }
   for (const uint64_t incarnation : roster_.table().departed()) {
     const Departed* departed = roster_.table().FindDeparted(Incarnation(incarnation));
-    record.departed.push_back(RecordOf(Incarnation(incarnation), *departed));
+    record.departed.push_back({*departed, Incarnation(incarnation)});
   }
 }
 
@@ -113,17 +87,7 @@ RoundRecord Job::RecordRound() const {
   for (const auto& [order, node] : roster_.nodes()) {
     index.emplace(order, static_cast<uint32_t>(index.size()));
   }
-  const RoundTerms& terms = round_->terms();
-  RoundRecord record{.age = {},
-                     .members = {},
-                     .master_addr = terms.master_addr,
-                     .master_port = terms.master_port,
-                     .store_address = terms.store_address,
-                     .reason = terms.reason,
-                     .rule = terms.rule,
-                     .restart_count = terms.restart_count,
-                     .restarts_charged = terms.restarts_charged,
-                     .closing = {}};
+  RoundRecord record{.age = {}, .members = {}, .terms = round_->terms(), .closing = {}};
   for (const RoundMember& member : round_->members()) {
     record.members.push_back({.node = {},
                               .node_id = member.node_id,
@@ -154,12 +118,7 @@ Job::Job(Instant now, JobRecord record, absl::Duration elapsed, std::string toke
   gate_.Recover(record.spec);
   blame_.SetRules(spec().restart);
   blame_.Recover(now, record.blame);
-  for (const DrainRecord& each : record.drained) {
-    drains_.Add({.node_id = each.node_id,
-                 .hostname = each.hostname,
-                 .address = each.address,
-                 .reason = each.reason});
-  }
+  for (const DrainedNode& each : record.drained) drains_.Add(each);
   forming_.Recover(now, record.forming);
   growth_.Recover(record.growth);
   preemption_.Recover(record.taken, record.takes_service);
@@ -197,7 +156,7 @@ Job::Job(Instant now, JobRecord record, absl::Duration elapsed, std::string toke
 uint64_t Job::RecoverNodes(const JobRecord& record, std::vector<uint64_t>& orders) {
   uint64_t vanished = 0;
   for (const DepartedRecord& each : record.departed) {
-    roster_.AddDeparted(each.incarnation, DepartedOf(each));
+    roster_.AddDeparted(each.incarnation, each);
   }
   // Agents look for their service at least as often as this.
   const absl::Duration lease =
@@ -214,14 +173,7 @@ uint64_t Job::RecoverNodes(const JobRecord& record, std::vector<uint64_t>& order
 void Job::RecoverRound(const RoundRecord& record, const std::vector<uint64_t>& orders) {
   std::vector<RoundMember> members;
   for (const MemberRecord& each : record.members) members.push_back(MemberOf(each));
-  round_.emplace(generation_, now_ - record.age, std::move(members),
-                 RoundTerms{.master_addr = record.master_addr,
-                            .master_port = record.master_port,
-                            .store_address = record.store_address,
-                            .reason = record.reason,
-                            .rule = record.rule,
-                            .restart_count = record.restart_count,
-                            .restarts_charged = record.restarts_charged});
+  round_.emplace(generation_, now_ - record.age, std::move(members), record.terms);
   phase_ = record.closing ? JobPhase::kClosing : JobPhase::kRunning;
   for (uint32_t rank = 0; rank < record.members.size(); ++rank) {
     const MemberRecord& each = record.members[rank];

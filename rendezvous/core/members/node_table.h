@@ -4,29 +4,17 @@
 #include <cstdint>
 #include <deque>
 #include <map>
-#include <optional>
 #include <string>
 #include <vector>
 
 #include "absl/container/flat_hash_map.h"
-#include "absl/status/status.h"
 #include "rendezvous/core/events.h"
 #include "rendezvous/core/identifiers.h"
+#include "rendezvous/core/job_record.h"
 #include "rendezvous/core/members/node.h"
 #include "rendezvous/core/node_info.h"
 
 namespace ddprun::rendezvous {
-
-// What is kept about an agent process that has gone.
-struct Departed {
-  NodeId id;
-  StreamNumber stream_number;
-  uint64_t processed = 0;
-  absl::Status refusal;               // not OK: why it may not come back
-  bool left = false;                  // it left on its own
-  Generation done_in;                 // it had succeeded in this generation,
-  std::optional<uint32_t> done_rank;  // with this group rank
-};
 
 // All nodes of a job and their streams. Iteration is in join order. Bounds: kNodesMax nodes, and as
 // many departed ones.

@@ -58,12 +58,12 @@ TEST(RecordRoundTrip, TimesAreExact) {
 TEST(RecordRoundTrip, TextsBeyondTheirBoundsAreCut) {
   JobRecord record = RunningRecord("job7", 1);
   record.reason = std::string(kTextBytesMax + 1, 'x');
-  record.round->reason = "\xff is no UTF-8";
+  record.round->terms.reason = "\xff is no UTF-8";
   record.history.last_failure = std::string(kFailureKindBytesMax + 1, '\xff');
   const absl::StatusOr<JobRecord> back = BackAndForth(record);
   ASSERT_TRUE(back.ok()) << back.status();
   EXPECT_LE(back->reason.size(), kTextBytesMax);
-  EXPECT_EQ(back->round->reason, "\uFFFD is no UTF-8");
+  EXPECT_EQ(back->round->terms.reason, "\uFFFD is no UTF-8");
   EXPECT_EQ(back->history.last_failure, std::string(kFailureKindBytesMax, '\xff'));
 }
 
