@@ -3,6 +3,7 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
+#include <type_traits>
 #include <utility>
 
 #include "absl/strings/match.h"
@@ -42,6 +43,8 @@ written with dashes or underscores, or come from the variable in brackets, or
 from a file (--config). The command line wins over the variable, and that over
 the file.
 )";
+
+using Words = std::vector<std::string>;
 
 std::string LaunchIntroduction();
 std::vector<std::string> CommandNames();
@@ -227,10 +230,11 @@ std::vector<std::string> ForStep(std::vector<std::string> words,
   return words;
 }
 
-// Completes `ddprun env` or `ddprun doctor`, on this machine or as the workers of a job.
-template <typename Options>
-CommandLine FinishMachine(absl::StatusOr<OptionsOrHelp<Options>> parsed,
-                          const EnvironmentLookup& environment, const Host& host) {
+// `ddprun env` or `ddprun doctor`, on this machine or as the workers of a job.
+template <auto kParse>
+CommandLine ParseMachine(const Words& words, const EnvironmentLookup& environment,
+                         const Host& host) {
+  auto parsed = kParse(ForStep(words, environment), environment, host);
   if (!parsed.ok() || parsed->options.job.empty()) return Finish(std::move(parsed));
   return ParseLaunch(parsed->options.job, environment, host);
 }
@@ -252,7 +256,7 @@ CommandLine ParseChaos(const std::vector<std::string>& arguments,
 // The environment of the machine where the script is written is not the job's.
 std::optional<std::string> NoJobEnvironment(const std::string&) { return std::nullopt; }
 
-CommandLine ParseSlurm(const std::vector<std::string>& arguments, const Host& host) {
+CommandLine ParseSlurm(const Words& arguments, const EnvironmentLookup&, const Host& host) {
   absl::StatusOr<OptionsOrHelp<SlurmJob>> parsed = ParseSlurmOptions(arguments);
   if (!parsed.ok() || !parsed->help.empty()) return Finish(std::move(parsed));
   CommandLine job = ParseLaunch(parsed->options.launch, NoJobEnvironment, AnyGpus(host));
@@ -274,7 +278,7 @@ class AnyFiles : public AnyGpus {
   absl::StatusOr<std::string> FindProgram(const std::string& name) const override { return name; }
 };
 
-CommandLine ParseConvert(const std::vector<std::string>& arguments, const Host& host) {
+CommandLine ParseConvert(const Words& arguments, const EnvironmentLookup&, const Host& host) {
   const CheckLaunch check = [&host](const std::vector<std::string>& words) -> absl::Status {
     LaunchArguments launch;
     OptionSet options("");
@@ -289,8 +293,6 @@ CommandLine ParseConvert(const std::vector<std::string>& arguments, const Host& 
   return Finish(Convert(arguments, host, check));
 }
 
-using Words = std::vector<std::string>;
-
 // A command. A command line with another first word is a run.
 struct Command {
   absl::string_view name;
@@ -301,90 +303,50 @@ struct Command {
 };
 CommandLine ParseHelp(const Words& words, const EnvironmentLookup& environment, const Host& host);
 
+// A command's options, by a function of what it needs of the three.
+template <auto kParse>
+CommandLine Parse(const Words& words, const EnvironmentLookup& environment, const Host& host) {
+  using Function = decltype(kParse);
+  if constexpr (std::is_invocable_v<Function, Words, EnvironmentLookup, const Host&>) {
+    return Finish(kParse(words, environment, host));
+  } else if constexpr (std::is_invocable_v<Function, Words, const Host&>) {
+    return Finish(kParse(words, host));
+  } else if constexpr (std::is_invocable_v<Function, Words, EnvironmentLookup>) {
+    return Finish(kParse(words, environment));
+  } else {
+    return Finish(kParse(words));
+  }
+}
+
+// A process of ddprun itself.
+template <typename Process>
+CommandLine Be(const Words&, const EnvironmentLookup&, const Host&) {
+  return {.command = Process()};
+}
+
 constexpr Command kCommands[] = {
-    {"slurm",
-     [](const Words& words, const EnvironmentLookup&, const Host& host) {
-       return ParseSlurm(words, host);
-     },
-     "run", "write or submit a batch script for Slurm"},
-    {"config",
-     [](const Words& words, const EnvironmentLookup&, const Host& host) {
-       return Finish(ParseConfigOptions(words, host));
-     },
-     "", "write a file of options for --config"},
-    {"convert",
-     [](const Words& words, const EnvironmentLookup&, const Host& host) {
-       return ParseConvert(words, host);
-     },
-     "", "translate accelerate's file, or torchrun's line or script"},
-    {"rendezvous",
-     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
-       return Finish(ParseServiceOptions(words, environment, host));
-     },
-     "", "run the rendezvous service on its own"},
-    {"daemon",
-     [](const Words& words, const EnvironmentLookup& environment, const Host&) {
-       return Finish(ParseDaemonOptions(words, environment));
-     },
-     "", "keep interpreters warm between the jobs of this machine"},
-    {kWardenCommand, [](const Words&, const EnvironmentLookup&,
-                        const Host&) { return CommandLine{.command = BeWarden()}; }},
-    {"status",
-     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
-       return Finish(ParseStatusOptions(words, environment, host));
-     },
-     "watch", "show the jobs that run"},
-    {"top",
-     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
-       return Finish(ParseTopOptions(words, environment, host));
-     },
-     "", "follow a job on the terminal"},
-    {"logs",
-     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
-       return Finish(ParseLogsOptions(words, environment, host));
-     },
-     "", "show what a job's workers write"},
-    {"events",
-     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
-       return Finish(ParseEventsOptions(words, environment, host));
-     },
-     "", "show what happened to a job"},
-    {"drain",
-     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
-       return Finish(ParseDrainOptions(words, environment, host));
-     },
-     "steer", "take a node out of a job"},
-    {"stop",
-     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
-       return Finish(ParseStopOptions(words, environment, host));
-     },
-     "", "end a job"},
+    {"slurm", ParseSlurm, "run", "write or submit a batch script for Slurm"},
+    {"config", Parse<ParseConfigOptions>, "", "write a file of options for --config"},
+    {"convert", ParseConvert, "", "translate accelerate's file, or torchrun's line or script"},
+    {"rendezvous", Parse<ParseServiceOptions>, "", "run the rendezvous service on its own"},
+    {"daemon", Parse<ParseDaemonOptions>, "",
+     "keep interpreters warm between the jobs of this machine"},
+    {kWardenCommand, Be<BeWarden>},
+    {"status", Parse<ParseStatusOptions>, "watch", "show the jobs that run"},
+    {"top", Parse<ParseTopOptions>, "", "follow a job on the terminal"},
+    {"logs", Parse<ParseLogsOptions>, "", "show what a job's workers write"},
+    {"events", Parse<ParseEventsOptions>, "", "show what happened to a job"},
+    {"drain", Parse<ParseDrainOptions>, "steer", "take a node out of a job"},
+    {"stop", Parse<ParseStopOptions>, "", "end a job"},
     {"chaos", ParseChaos, "", "inject faults into a job, and report what they cost"},
-    {"doctor",
-     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
-       return FinishMachine(ParseDoctorOptions(ForStep(words, environment), environment, host),
-                            environment, host);
-     },
-     "check", "find what makes training fail or slow here, and the fix"},
-    {"env",
-     [](const Words& words, const EnvironmentLookup& environment, const Host& host) {
-       return FinishMachine(ParseEnvOptions(ForStep(words, environment), environment, host),
-                            environment, host);
-     },
-     "", "show this machine, and settings for its GPUs"},
+    {"doctor", ParseMachine<ParseDoctorOptions>, "check",
+     "find what makes training fail or slow here, and the fix"},
+    {"env", ParseMachine<ParseEnvOptions>, "", "show this machine, and settings for its GPUs"},
     {"test", ParseTest, "", "test the network between the nodes, and torch on them"},
-    {"certs",
-     [](const Words& words, const EnvironmentLookup&, const Host&) {
-       return Finish(ParseCertsOptions(words));
-     },
-     "set up", "make the certificates for --tls_dir"},
+    {"certs", Parse<ParseCertsOptions>, "set up", "make the certificates for --tls_dir"},
     {"help", ParseHelp, "learn", "explain a command, an option or a group of options"},
-    {"preflight-worker",
-     [](const Words& words, const EnvironmentLookup& environment, const Host&) {
-       return Finish(ParsePreflightWorker(words, environment));
-     }},
-    {kServiceCommand, [](const Words&, const EnvironmentLookup&,
-                         const Host&) { return CommandLine{.command = ServeForAgent()}; }},
+    {"preflight-worker", Parse<ParsePreflightWorker>},
+    {kServiceCommand, Be<ServeForAgent>},
 };
 
 const Command* FindCommand(absl::string_view name) {
