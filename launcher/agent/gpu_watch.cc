@@ -24,49 +24,72 @@ namespace {
 
 // Shorter than the time between heartbeats (1 s), so that each finds a measurement due.
 constexpr absl::Duration kGpuLookInterval = absl::Milliseconds(500);
-// How long the destructor waits for the driver.
-constexpr absl::Duration kGpuLookEndLimit = absl::Milliseconds(100);
+// The driver can't notify of freed memory, so it is polled.
+constexpr absl::Duration kLookInterval = absl::Milliseconds(20);
+// How long a destructor waits for the driver.
+constexpr absl::Duration kEndLimit = absl::Milliseconds(100);
 
 }  // namespace
 
-struct GpuWatch::Shared {
-  std::mutex mutex;  // guards what follows
+// What a thread that asks the driver, and may hang in it, shares with its owner.
+template <typename Driver>
+struct SharedWithThread {
+  std::mutex mutex;  // guards what follows, in the derived class, too
   std::condition_variable changed;
+  bool ended = false;              // set by the thread at its end
+  std::unique_ptr<Driver> driver;  // used only by the thread once it runs
+};
+
+namespace {
+
+// Runs `body` on a thread. Returns one that isn't joinable if there is none.
+template <typename Shared>
+std::thread RunOnDriver(const char* what, const std::shared_ptr<Shared>& shared,
+                        void (*body)(const std::shared_ptr<Shared>&)) {
+  return StartThread(what,
+                     [shared, body] {
+                       body(shared);
+                       shared->driver.reset();
+                       const std::lock_guard lock(shared->mutex);
+                       shared->ended = true;
+                       shared->changed.notify_all();
+                     })
+      .value_or(std::thread());
+}
+
+// Ends the thread, or abandons it. `end`: makes the body return; called with the mutex.
+template <typename Shared>
+void EndOnDriver(Shared& shared, std::thread& thread, const std::function<void()>& end) {
+  bool ended = false;
+  {
+    std::unique_lock lock(shared.mutex);
+    end();
+    shared.changed.notify_all();
+    ended = shared.changed.wait_for(lock, absl::ToChronoMilliseconds(kEndLimit),
+                                    [&] { return shared.ended; });
+  }
+  ended ? thread.join() : thread.detach();
+}
+
+}  // namespace
+
+struct GpuWatch::Shared : SharedWithThread<GpuUsage> {
   bool wanted = false;
   bool over = false;
-  bool ended = false;  // set by the thread at its end
   std::vector<rendezvous::GpuUse> seen;
-  std::unique_ptr<GpuUsage> usage;  // used only by the thread once it runs
 };
 
 GpuWatch::GpuWatch() {
   auto usage = GpuUsage::Load(ProcessEnvironment("CUDA_VISIBLE_DEVICES"));
   if (!usage.ok()) return;
   auto shared = std::make_shared<Shared>();
-  shared->usage = *std::move(usage);
-  absl::StatusOr<std::thread> thread = StartThread("looks at the GPUs", [shared] {
-    Look(shared);
-    shared->usage.reset();
-    const std::lock_guard lock(shared->mutex);
-    shared->ended = true;
-    shared->changed.notify_all();
-  });
-  if (!thread.ok()) return;  // as without the driver's library
-  thread_ = *std::move(thread);
-  shared_ = std::move(shared);
+  shared->driver = *std::move(usage);
+  thread_ = RunOnDriver("looks at the GPUs", shared, Look);
+  if (thread_.joinable()) shared_ = std::move(shared);  // else as without the driver's library
 }
 
 GpuWatch::~GpuWatch() {
-  if (shared_ == nullptr) return;
-  bool ended = false;
-  {
-    std::unique_lock lock(shared_->mutex);
-    shared_->over = true;
-    shared_->changed.notify_all();
-    ended = shared_->changed.wait_for(lock, absl::ToChronoMilliseconds(kGpuLookEndLimit),
-                                      [&] { return shared_->ended; });
-  }
-  ended ? thread_.join() : thread_.detach();
+  if (shared_ != nullptr) EndOnDriver(*shared_, thread_, [this] { shared_->over = true; });
 }
 
 std::vector<rendezvous::GpuUse> GpuWatch::Take(Instant now) {
@@ -96,7 +119,7 @@ void GpuWatch::Look(const std::shared_ptr<Shared>& shared) {
     if (shared->over) return;
     shared->wanted = false;
     lock.unlock();
-    absl::StatusOr<std::vector<rendezvous::GpuUse>> seen = shared->usage->Look();
+    absl::StatusOr<std::vector<rendezvous::GpuUse>> seen = shared->driver->Look();
     lock.lock();
     // No driver, or no GPU: nvmlInit may try to load the driver each time.
     // `ddprun doctor` reports why there is none.
@@ -105,16 +128,7 @@ void GpuWatch::Look(const std::shared_ptr<Shared>& shared) {
   }
 }
 
-namespace {
-
-// The driver can't notify of freed memory, so it is polled.
-constexpr absl::Duration kLookInterval = absl::Milliseconds(20);
-// How long the destructor waits for the driver.
-constexpr absl::Duration kEndLimit = absl::Milliseconds(100);
-
-}  // namespace
-
-struct GpuRelease::Shared {
+struct GpuRelease::Shared : SharedWithThread<GpuMemory> {
   struct Request {
     uint64_t number = 0;
     std::set<pid_t> pids;
@@ -122,12 +136,8 @@ struct GpuRelease::Shared {
     Instant deadline;
   };
 
-  std::mutex mutex;  // guards what follows
-  std::condition_variable changed;
   GpuRelease* owner = nullptr;  // null = it is gone, and so is its loop
   std::optional<Request> request;
-  bool ended = false;                 // set by the thread at its end
-  std::unique_ptr<GpuMemory> memory;  // used only by the thread once it runs
 };
 
 GpuRelease::GpuRelease(EventLoop* loop, absl::Duration limit) : loop_(loop), limit_(limit) {
@@ -136,16 +146,9 @@ GpuRelease::GpuRelease(EventLoop* loop, absl::Duration limit) : loop_(loop), lim
   if (!memory.ok()) return;
   auto shared = std::make_shared<Shared>();
   shared->owner = this;
-  shared->memory = *std::move(memory);
-  absl::StatusOr<std::thread> thread = StartThread("GPU memory's release", [shared] {
-    Watch(shared);
-    shared->memory.reset();
-    const std::lock_guard lock(shared->mutex);
-    shared->ended = true;
-    shared->changed.notify_all();
-  });
-  if (!thread.ok()) return;  // as without the driver's library
-  thread_ = *std::move(thread);
+  shared->driver = *std::move(memory);
+  thread_ = RunOnDriver("GPU memory's release", shared, Watch);
+  if (!thread_.joinable()) return;  // as without the driver's library
   shared_ = std::move(shared);
   limit_timer_ = std::make_unique<Timer>(loop_, [this] {
     Finish(waits_, {.waited = limit_, .holders = {}, .error = "the driver doesn't answer"});
@@ -153,16 +156,7 @@ GpuRelease::GpuRelease(EventLoop* loop, absl::Duration limit) : loop_(loop), lim
 }
 
 GpuRelease::~GpuRelease() {
-  if (shared_ == nullptr) return;
-  bool ended = false;
-  {
-    std::unique_lock lock(shared_->mutex);
-    shared_->owner = nullptr;
-    shared_->changed.notify_all();
-    ended = shared_->changed.wait_for(lock, absl::ToChronoMilliseconds(kEndLimit),
-                                      [&] { return shared_->ended; });
-  }
-  ended ? thread_.join() : thread_.detach();
+  if (shared_ != nullptr) EndOnDriver(*shared_, thread_, [this] { shared_->owner = nullptr; });
 }
 
 void GpuRelease::Await(const std::set<pid_t>& kept, std::function<void(const Result&)> released) {
@@ -190,7 +184,7 @@ void GpuRelease::Finish(uint64_t number, const Result& result) {
 
 // Runs on the thread. The first query only wakes the driver, which takes longest.
 void GpuRelease::Watch(const std::shared_ptr<Shared>& shared) {
-  absl::StatusOr<std::set<pid_t>> holders = shared->memory->Holders();
+  absl::StatusOr<std::set<pid_t>> holders = shared->driver->Holders();
   std::unique_lock lock(shared->mutex);
   for (;;) {
     shared->changed.wait(lock,
@@ -200,7 +194,7 @@ void GpuRelease::Watch(const std::shared_ptr<Shared>& shared) {
     Result result;
     for (bool first = true;; first = false) {
       lock.unlock();
-      holders = shared->memory->Holders();
+      holders = shared->driver->Holders();
       lock.lock();
       if (!holders.ok()) result.error = std::string(holders.status().message());
       result.holders.clear();
