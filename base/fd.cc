@@ -1,13 +1,16 @@
 #include "base/fd.h"
 
 #include <fcntl.h>
+#include <poll.h>
 #include <sys/resource.h>
 #include <sys/socket.h>
 #include <sys/syscall.h>
 #include <sys/utsname.h>
 #include <unistd.h>
 
+#include <algorithm>
 #include <cerrno>
+#include <cmath>
 #include <cstdint>
 #include <utility>
 #include <vector>
@@ -15,7 +18,9 @@
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/str_split.h"
+#include "base/clock.h"
 #include "base/errno_status.h"
+#include "base/status_macros.h"
 
 namespace ddprun {
 namespace {
@@ -72,6 +77,43 @@ absl::Status WriteAll(int fd, absl::string_view bytes) {
     bytes.remove_prefix(static_cast<size_t>(n));
   }
   return absl::OkStatus();
+}
+
+absl::Status AwaitReady(int fd, int16_t events, Instant deadline, absl::string_view peer) {
+  while (true) {
+    const double left = absl::ToDoubleMilliseconds(deadline - MonotonicNow());
+    pollfd ready{.fd = fd, .events = events, .revents = 0};
+    const int found = poll(&ready, 1, static_cast<int>(std::ceil(std::max(0.0, left))));
+    if (found > 0) return absl::OkStatus();
+    if (found == 0) return absl::DeadlineExceededError(absl::StrCat(peer, " gave no answer"));
+    if (errno != EINTR) return ErrnoStatus(errno, "poll");
+  }
+}
+
+absl::Status SendAll(int fd, absl::string_view bytes, Instant deadline, absl::string_view peer) {
+  while (!bytes.empty()) {
+    const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
+    if (sent > 0) bytes.remove_prefix(static_cast<size_t>(sent));
+    if (sent >= 0 || errno == EINTR) continue;
+    if (errno != EAGAIN) return ErrnoStatus(errno, absl::StrCat("send to ", peer));
+    DDPRUN_RETURN_IF_ERROR(AwaitReady(fd, POLLOUT, deadline, peer));
+  }
+  return absl::OkStatus();
+}
+
+absl::StatusOr<std::string> ReceiveAll(int fd, size_t size, Instant deadline,
+                                       absl::string_view peer) {
+  std::string bytes(size, '\0');
+  for (size_t at = 0; at < size;) {
+    DDPRUN_RETURN_IF_ERROR(AwaitReady(fd, POLLIN, deadline, peer));
+    const ssize_t got = recv(fd, bytes.data() + at, size - at, 0);
+    if (got > 0) at += static_cast<size_t>(got);
+    if (got == 0) return absl::UnavailableError(absl::StrCat(peer, " closed the connection"));
+    if (got < 0 && errno != EINTR && errno != EAGAIN) {
+      return ErrnoStatus(errno, absl::StrCat("receive from ", peer));
+    }
+  }
+  return bytes;
 }
 
 uint64_t RaiseDescriptorLimit() {

@@ -3,6 +3,7 @@
 
 #include <sys/types.h>
 
+#include <cstddef>
 #include <cstdint>
 #include <string>
 #include <utility>
@@ -10,6 +11,7 @@
 #include "absl/status/status.h"
 #include "absl/status/statusor.h"
 #include "absl/strings/string_view.h"
+#include "base/instant.h"
 
 namespace ddprun {
 
@@ -60,6 +62,21 @@ absl::Status SetNonBlocking(int fd, bool on);
 
 // Writes all bytes to a blocking descriptor, over short writes and EINTR.
 absl::Status WriteAll(int fd, absl::string_view bytes);
+
+// Waits for poll(2)'s `events` on `fd` (-1 = none). Params: peer: the one that is to
+// answer, for errors: "the store". Errors: DEADLINE_EXCEEDED at the deadline.
+absl::Status AwaitReady(int fd, int16_t events, Instant deadline,
+                        absl::string_view peer = "the peer");
+
+// Sends all bytes on a socket that doesn't block. Params: peer: as for AwaitReady(). Errors: of
+// send(2) and AwaitReady().
+absl::Status SendAll(int fd, absl::string_view bytes, Instant deadline,
+                     absl::string_view peer = "the peer");
+
+// Receives `size` bytes from such a socket. Errors: of recv(2) and AwaitReady(); UNAVAILABLE: the
+// peer closed the connection.
+absl::StatusOr<std::string> ReceiveAll(int fd, size_t size, Instant deadline,
+                                       absl::string_view peer = "the peer");
 
 // Lets this process, and those that it forks from now on, have as many descriptors as the hard
 // limit allows: a service has one for each agent and more. Returns how many that are; 0 = unknown.

@@ -4,13 +4,11 @@
 #include <poll.h>
 #include <sys/socket.h>
 
-#include <algorithm>
 #include <cerrno>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "absl/time/time.h"
-#include "base/clock.h"
 #include "base/errno_status.h"
 #include "base/status_macros.h"
 #include "launcher/machine/host_probe.h"
@@ -27,6 +25,7 @@ constexpr char kStorePing = 13;
 constexpr uint64_t kMagic = 0x3C85F7CE;
 constexpr char kStopWaiting = 0;
 constexpr size_t kValueMax = 1 << 20;
+constexpr char kStore[] = "the store at MASTER_ADDR";  // in errors
 
 std::string StoreNumber(uint64_t number, size_t bytes = 8) {
   std::string text;
@@ -42,24 +41,13 @@ std::string StoreValidation() {
   return absl::StrCat(std::string(1, kStoreValidate), StoreNumber(kMagic, 4));
 }
 
-absl::Status AwaitSocket(int fd, int16_t events, Instant deadline) {
-  while (true) {
-    const double left = absl::ToDoubleMilliseconds(deadline - MonotonicNow());
-    pollfd ready{.fd = fd, .events = events, .revents = 0};
-    const int found = poll(&ready, 1, static_cast<int>(std::max(0.0, left)));
-    if (found > 0) return absl::OkStatus();
-    if (found == 0) return absl::DeadlineExceededError("the store at MASTER_ADDR gave no answer");
-    if (errno != EINTR) return ErrnoStatus(errno, "poll");
-  }
-}
-
 absl::StatusOr<Fd> ConnectTo(const addrinfo& address, Instant deadline) {
   Fd socket(::socket(address.ai_family, SOCK_STREAM | SOCK_CLOEXEC | SOCK_NONBLOCK, 0));
   if (!socket.valid()) return ErrnoStatus(errno, "socket");
   if (connect(socket.get(), address.ai_addr, address.ai_addrlen) != 0 && errno != EINPROGRESS) {
     return ErrnoStatus(errno, "connect to the store");
   }
-  DDPRUN_RETURN_IF_ERROR(AwaitSocket(socket.get(), POLLOUT, deadline));
+  DDPRUN_RETURN_IF_ERROR(AwaitReady(socket.get(), POLLOUT, deadline, kStore));
   int error = 0;
   socklen_t length = sizeof(error);
   getsockopt(socket.get(), SOL_SOCKET, SO_ERROR, &error, &length);
@@ -92,28 +80,11 @@ std::string TcpStoreClient::Greeting(uint32_t nonce) {
 }
 
 absl::Status TcpStoreClient::Send(absl::string_view bytes) {
-  while (!bytes.empty()) {
-    const ssize_t sent = send(socket_.get(), bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent > 0) bytes.remove_prefix(static_cast<size_t>(sent));
-    if (sent >= 0 || errno == EINTR) continue;
-    if (errno != EAGAIN) return ErrnoStatus(errno, "send to the store");
-    DDPRUN_RETURN_IF_ERROR(AwaitSocket(socket_.get(), POLLOUT, deadline_));
-  }
-  return absl::OkStatus();
+  return SendAll(socket_.get(), bytes, deadline_, kStore);
 }
 
 absl::StatusOr<std::string> TcpStoreClient::Receive(size_t size) {
-  std::string bytes(size, '\0');
-  for (size_t at = 0; at < size;) {
-    DDPRUN_RETURN_IF_ERROR(AwaitSocket(socket_.get(), POLLIN, deadline_));
-    const ssize_t got = recv(socket_.get(), bytes.data() + at, size - at, 0);
-    if (got > 0) at += static_cast<size_t>(got);
-    if (got == 0) return absl::UnavailableError("the store closed the connection");
-    if (got < 0 && errno != EINTR && errno != EAGAIN) {
-      return ErrnoStatus(errno, "receive from the store");
-    }
-  }
-  return bytes;
+  return ReceiveAll(socket_.get(), size, deadline_, kStore);
 }
 
 absl::Status TcpStoreClient::Set(absl::string_view key, absl::string_view value) {

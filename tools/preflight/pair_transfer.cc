@@ -56,30 +56,6 @@ std::string KeyBytes(const TransferKey& key) {
   return bytes;
 }
 
-// Sends all of it, or an error at the deadline.
-absl::Status SendText(int fd, absl::string_view bytes, Instant deadline) {
-  while (!bytes.empty()) {
-    const ssize_t sent = send(fd, bytes.data(), bytes.size(), MSG_NOSIGNAL);
-    if (sent > 0) bytes.remove_prefix(static_cast<size_t>(sent));
-    if (sent >= 0 || errno == EINTR) continue;
-    if (errno != EAGAIN) return ErrnoStatus(errno, "send");
-    DDPRUN_RETURN_IF_ERROR(AwaitReady(fd, POLLOUT, deadline));
-  }
-  return absl::OkStatus();
-}
-
-absl::StatusOr<std::string> ReceiveText(int fd, size_t size, Instant deadline) {
-  std::string bytes(size, '\0');
-  for (size_t at = 0; at < size;) {
-    DDPRUN_RETURN_IF_ERROR(AwaitReady(fd, POLLIN, deadline));
-    const ssize_t got = recv(fd, bytes.data() + at, size - at, 0);
-    if (got > 0) at += static_cast<size_t>(got);
-    if (got == 0) return absl::UnavailableError("closed");
-    if (got < 0 && errno != EINTR && errno != EAGAIN) return ErrnoStatus(errno, "recv");
-  }
-  return bytes;
-}
-
 absl::Status SendUntil(Instant deadline, int fd, absl::string_view chunk, size_t* sent) {
   while (*sent < kSendingBytes && MonotonicNow() < deadline) {
     const size_t size = std::min(chunk.size(), kSendingBytes - *sent);
@@ -102,7 +78,7 @@ absl::Status SendFlood(int fd) {
     DDPRUN_RETURN_IF_ERROR(SendUntil(deadline, fd, chunk, &sent));
     late = MonotonicNow() > deadline + kLate;
   }
-  return SendText(fd, absl::string_view(&kFloodEnd, 1), MonotonicNow() + kReceiving);
+  return SendAll(fd, absl::string_view(&kFloodEnd, 1), MonotonicNow() + kReceiving);
 }
 
 // recv(2), and when the kernel had the last of it: a receiver that waits for a processor finds a
@@ -213,8 +189,8 @@ std::optional<TransferKey> ReadKey(absl::string_view bytes) {
 absl::Status Connected(int fd, const TransferKey& key, PeerMeasurement* measurement) {
   TuneTransfer(fd);
   const Instant deadline = MonotonicNow() + kLateness;
-  DDPRUN_RETURN_IF_ERROR(SendText(fd, KeyBytes(key), deadline));
-  DDPRUN_RETURN_IF_ERROR(ReceiveText(fd, 1, deadline).status());
+  DDPRUN_RETURN_IF_ERROR(SendAll(fd, KeyBytes(key), deadline));
+  DDPRUN_RETURN_IF_ERROR(ReceiveAll(fd, 1, deadline).status());
   DDPRUN_RETURN_IF_ERROR(SendFlood(fd));
   DDPRUN_ASSIGN_OR_RETURN(measurement->rate, ReceiveFlood(fd, MonotonicNow() + 2 * kReceiving));
   return absl::OkStatus();
@@ -248,7 +224,7 @@ absl::StatusOr<Fd> TransferServer::AcceptFor(const TransferKey& key) {
     }
     // Attempts that were given up send nothing, other programs something else.
     const absl::StatusOr<std::string> said =
-        ReceiveText(fd.get(), KeyBytes(key).size(), MonotonicNow() + kAttempt);
+        ReceiveAll(fd.get(), KeyBytes(key).size(), MonotonicNow() + kAttempt);
     if (!said.ok()) continue;
     const std::optional<TransferKey> whose = ReadKey(*said);
     if (whose.has_value() && *whose >= key && early_.size() < kEarlyMax) {
@@ -263,7 +239,7 @@ void TransferServer::TransferTo(const TransferKey& key, PeerMeasurement* measure
   TuneTransfer(fd->get());
   // "!" starts the other end. Bytes sent before this end reads would wait in a buffer and then
   // arrive at the speed of memory.
-  if (!SendText(fd->get(), "!", MonotonicNow() + kReceiving).ok()) return;
+  if (!SendAll(fd->get(), "!", MonotonicNow() + kReceiving).ok()) return;
   const absl::StatusOr<double> rate = ReceiveFlood(fd->get(), MonotonicNow() + kReceiving);
   if (!rate.ok()) return;
   measurement->rate = *rate;

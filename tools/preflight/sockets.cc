@@ -2,15 +2,12 @@
 
 #include <netdb.h>
 #include <netinet/in.h>
-#include <poll.h>
 
 #include <algorithm>
 #include <cerrno>
-#include <cmath>
 #include <cstring>
 
 #include "absl/strings/str_cat.h"
-#include "base/clock.h"
 #include "base/errno_status.h"
 #include "base/status_macros.h"
 #include "base/text.h"
@@ -73,17 +70,6 @@ absl::StatusOr<SocketAddress> ParseAddress(const std::string& address, uint16_t 
   std::memcpy(&parsed.storage, list->ai_addr,
               std::min<size_t>(parsed.size, sizeof(parsed.storage)));
   return parsed;
-}
-
-absl::Status AwaitReady(int fd, int16_t events, Instant deadline) {
-  while (true) {
-    const double left = absl::ToDoubleMilliseconds(deadline - MonotonicNow());
-    pollfd ready{.fd = fd, .events = events, .revents = 0};
-    const int found = poll(&ready, 1, static_cast<int>(std::ceil(std::max(0.0, left))));
-    if (found > 0) return absl::OkStatus();
-    if (found == 0) return absl::DeadlineExceededError("no answer in time");
-    if (errno != EINTR) return ErrnoStatus(errno, "poll");
-  }
 }
 
 }  // namespace ddprun::launcher

@@ -35,9 +35,6 @@ absl::StatusOr<BoundSocket> BindAny(int type, uint16_t port);
 // A numeric address for a socket of `family`. Errors: INVALID_ARGUMENT — not a numeric address.
 absl::StatusOr<SocketAddress> ParseAddress(const std::string& address, uint16_t port, int family);
 
-// Waits for poll(2)'s `events` on `fd` (-1 = none). DEADLINE_EXCEEDED at the deadline.
-absl::Status AwaitReady(int fd, int16_t events, Instant deadline);
-
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_TOOLS_PREFLIGHT_SOCKETS_H_
