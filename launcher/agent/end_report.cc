@@ -102,7 +102,7 @@ int ErrorCode(const WorkerFailure& failure) {
 }
 
 void WriteOrWarn(absl::string_view what, const std::string& path, const std::string& bytes) {
-  const absl::Status written = WriteFileAtomically(path, bytes);
+  const absl::Status written = WriteFile(path, bytes, 0666);
   if (!written.ok()) {
     Notify(absl::StrCat("warning: ", what, " was not written: ", written.message()));
   }

@@ -1,7 +1,6 @@
 #include "launcher/agent/worker_notices.h"
 
 #include <algorithm>
-#include <optional>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -16,8 +15,6 @@ namespace {
 
 // Most ranks named in one line: for each one the state of its threads is read.
 constexpr size_t kNamedMax = 4;
-// Most ancestors between a client of the store and its worker: a shell, a wrapper, a program.
-constexpr int kAncestorsMax = 16;
 
 }  // namespace
 
@@ -60,11 +57,10 @@ void WorkerNotices::OnStoreClient(const StoreClient& client) {
   } else {
     // A worker may be a shell that runs the program; another agent's worker is of another node.
     auto found = pids_.end();
-    std::optional<pid_t> pid = static_cast<pid_t>(*client.pid);
-    for (int i = 0; i < kAncestorsMax && pid.value_or(0) > 1 && found == pids_.end(); ++i) {
-      found = std::find(pids_.begin(), pids_.end(), *pid);
-      pid = ParentOf(*pid);
-    }
+    FindAncestor(static_cast<pid_t>(*client.pid), [&](pid_t pid) {
+      found = std::find(pids_.begin(), pids_.end(), pid);
+      return found != pids_.end();
+    });
     if (found != pids_.end()) {
       roll_.OnLocal(loop_->Now(), static_cast<uint32_t>(found - pids_.begin()));
     } else if (plan_->job.nodes_max > 1) {

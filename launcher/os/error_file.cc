@@ -6,7 +6,6 @@
 
 #include <algorithm>
 #include <cerrno>
-#include <cstdio>
 #include <nlohmann/json.hpp>
 #include <utility>
 
@@ -164,22 +163,6 @@ std::string FormatErrorFile(const ErrorFile& error) {
   const json extra = {{"py_callstack", error.traceback},
                       {"timestamp", absl::StrCat(error.timestamp)}};
   return Dump({{"message", {{"message", error.message}, {"extraInfo", extra}}}});
-}
-
-absl::Status WriteFileAtomically(const std::string& path, absl::string_view bytes) {
-  const std::string draft = absl::StrCat(path, ".", getpid(), ".tmp");
-  Fd fd(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0666));
-  if (!fd.valid()) return ErrnoStatus(errno, absl::StrCat("open '", draft, "'"));
-  if (absl::Status status = WriteAll(fd.get(), bytes); !status.ok()) {
-    unlink(draft.c_str());
-    return absl::Status(status.code(), absl::StrCat("write '", draft, "': ", status.message()));
-  }
-  if (rename(draft.c_str(), path.c_str()) != 0) {
-    absl::Status status = ErrnoStatus(errno, absl::StrCat("rename '", draft, "' to '", path, "'"));
-    unlink(draft.c_str());
-    return status;
-  }
-  return absl::OkStatus();
 }
 
 }  // namespace ddprun::launcher

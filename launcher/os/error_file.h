@@ -42,10 +42,6 @@ std::string FormatErrorFile(const ErrorFile& error);
 // The bytes of a worker's error file, at most 1 MiB. Errors: as ReadErrorFile.
 absl::StatusOr<std::string> ReadErrorFileBytes(const std::string& path);
 
-// Writes a file atomically: under another name beside it, then renamed (rename(2)).
-// Errors: of open(2), write(2), rename(2), with the path. Blocks. Threads: any.
-absl::Status WriteFileAtomically(const std::string& path, absl::string_view bytes);
-
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_OS_ERROR_FILE_H_

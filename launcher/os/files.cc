@@ -114,15 +114,16 @@ absl::StatusOr<std::string> ReadFile(const std::string& path, size_t bytes_max) 
   return text;
 }
 
-absl::Status WriteFile(const std::string& path, absl::string_view text) {
+absl::Status WriteFile(const std::string& path, absl::string_view text, mode_t mode) {
   const std::string draft = absl::StrCat(path, ".", getpid());
-  Fd file(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, 0600));
+  Fd file(open(draft.c_str(), O_WRONLY | O_CREAT | O_TRUNC | O_CLOEXEC, mode));
   if (!file.valid()) return ErrnoStatus(errno, absl::StrCat("open '", draft, "'"));
   const absl::Status written = WriteAll(file.get(), text);
   if (written.ok() && rename(draft.c_str(), path.c_str()) == 0) return absl::OkStatus();
   const int error = errno;
   unlink(draft.c_str());
-  return written.ok() ? ErrnoStatus(error, absl::StrCat("rename to '", path, "'")) : written;
+  if (written.ok()) return ErrnoStatus(error, absl::StrCat("rename to '", path, "'"));
+  return absl::Status(written.code(), absl::StrCat("write '", draft, "': ", written.message()));
 }
 
 }  // namespace ddprun::launcher

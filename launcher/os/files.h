@@ -1,6 +1,8 @@
 #ifndef DDPRUN_LAUNCHER_OS_FILES_H_
 #define DDPRUN_LAUNCHER_OS_FILES_H_
 
+#include <sys/types.h>
+
 #include <cstddef>
 #include <cstdint>
 #include <string>
@@ -46,8 +48,8 @@ void RemoveFolder(const std::string& path);
 absl::StatusOr<std::string> ReadFile(const std::string& path, size_t bytes_max);
 
 // Writes a file atomically: readers see the old text or the new one. Errors: of open(2), write(2),
-// rename(2).
-absl::Status WriteFile(const std::string& path, absl::string_view text);
+// rename(2), with the path. Blocks. Threads: any.
+absl::Status WriteFile(const std::string& path, absl::string_view text, mode_t mode = 0600);
 
 }  // namespace ddprun::launcher
 

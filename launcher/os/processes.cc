@@ -31,6 +31,7 @@ namespace {
 
 // How much of an environment is searched for a variable.
 constexpr size_t kEnvironmentBytesMax = 4 << 20;
+constexpr int kStepsUpMax = 64;
 
 std::optional<std::string> ReadFile(const std::string& path) {
   const Fd fd(open(path.c_str(), O_RDONLY | O_CLOEXEC));
@@ -105,6 +106,13 @@ void KillChildAndGroup(pid_t child) {
   // A child that has not got its own session yet is in our group.
   if (group > 0 && group != getpgrp()) kill(-group, SIGKILL);
   kill(child, SIGKILL);
+}
+
+pid_t FindAncestor(pid_t pid, const std::function<bool(pid_t)>& wanted) {
+  for (int step = 0; step < kStepsUpMax && pid > 1; ++step, pid = ParentOf(pid).value_or(0)) {
+    if (wanted(pid)) return pid;
+  }
+  return 0;
 }
 
 std::string InitialVariable(pid_t pid, absl::string_view name) {

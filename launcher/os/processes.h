@@ -4,6 +4,7 @@
 #include <sys/types.h>
 
 #include <cstdlib>
+#include <functional>
 #include <optional>
 #include <string>
 #include <vector>
@@ -26,6 +27,10 @@ void KillChildAndGroup(pid_t child);
 
 // From /proc/<pid>/stat; nullopt = there is no such process.
 std::optional<pid_t> ParentOf(pid_t pid);
+
+// The process itself or the nearest of its ancestors for which `wanted` holds; 0 = none. At most
+// 64 steps up; a process that is gone has no ancestors.
+pid_t FindAncestor(pid_t pid, const std::function<bool(pid_t)>& wanted);
 
 // A variable from /proc/<pid>/environ, which is what the process was started with; "" = it has
 // none, or is not readable (in the middle of an exec(2), or of another user).

@@ -11,6 +11,7 @@
 #include "base/log.h"
 #include "base/status_macros.h"
 #include "base/text.h"
+#include "launcher/os/processes.h"
 
 namespace ddprun::launcher {
 

@@ -9,13 +9,10 @@
 #include <cstdio>
 #include <limits>
 #include <utility>
-#include <vector>
 
 #include <nlohmann/json.hpp>
 #include "absl/status/status.h"
-#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
-#include "absl/strings/str_split.h"
 #include "absl/time/clock.h"
 #include "base/errno_status.h"
 #include "base/log.h"
@@ -74,32 +71,10 @@ absl::StatusOr<TimerRequest> ParseTimerRequest(absl::string_view line) {
 
 namespace {
 
-constexpr int kAncestorsMax = 64;
 // Farther deadlines are never met, and would not fit into an Instant.
 constexpr absl::Duration kFarthest = absl::Hours(24 * 3650);
 
-pid_t ParentOf(pid_t pid) {
-  const Fd fd(open(absl::StrCat("/proc/", pid, "/stat").c_str(), O_RDONLY | O_CLOEXEC));
-  char bytes[512];
-  const ssize_t n = fd.valid() ? read(fd.get(), bytes, sizeof(bytes)) : -1;
-  if (n <= 0) return 0;
-  // proc(5): the name, which may hold anything, is in parentheses; state and parent follow.
-  const absl::string_view text(bytes, static_cast<size_t>(n));
-  const size_t name_end = text.rfind(") ");
-  if (name_end == absl::string_view::npos) return 0;
-  const std::vector<absl::string_view> fields = absl::StrSplit(text.substr(name_end + 2), ' ');
-  pid_t parent = 0;
-  return fields.size() > 1 && absl::SimpleAtoi(fields[1], &parent) ? parent : 0;
-}
-
 }  // namespace
-
-pid_t FindAncestor(pid_t pid, const std::function<bool(pid_t)>& is_worker) {
-  for (int step = 0; step < kAncestorsMax && pid > 1; ++step, pid = ParentOf(pid)) {
-    if (is_worker(pid)) return pid;
-  }
-  return 0;
-}
 
 absl::StatusOr<std::unique_ptr<Watchdog>> Watchdog::Create(EventLoop* loop, std::string path,
                                                            Callbacks callbacks) {

@@ -80,10 +80,6 @@ class Watchdog {
   std::unique_ptr<FdWatch> readable_;
 };
 
-// The process itself or the nearest of its ancestors for which `is_worker` holds; 0 = none. At most
-// 64 steps up; a process that is gone has no ancestors.
-pid_t FindAncestor(pid_t pid, const std::function<bool(pid_t)>& is_worker);
-
 }  // namespace ddprun::launcher
 
 #endif  // DDPRUN_LAUNCHER_SIDE_CHANNELS_WATCHDOG_H_

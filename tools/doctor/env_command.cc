@@ -26,6 +26,7 @@
 #include "launcher/options/query_options.h"
 #include "launcher/options/values.h"
 #include "launcher/os/error_file.h"
+#include "launcher/os/files.h"
 #include "launcher/plan/worker_command.h"
 #include "launcher/stores/tcp_store_client.h"
 #include "tools/doctor/core/machine_findings.h"
@@ -413,8 +414,9 @@ absl::StatusOr<NodesText> CompareDoctor(const DoctorOptions& options,
 void LeaveError(const MachineOptions& options, const std::string& message) {
   const std::string& path = options.worker.at("TORCHELASTIC_ERROR_FILE");
   if (path.empty()) return;
-  const absl::Status status = WriteFileAtomically(
-      path, FormatErrorFile({.message = message, .timestamp = absl::ToUnixSeconds(absl::Now())}));
+  const absl::Status status = WriteFile(
+      path, FormatErrorFile({.message = message, .timestamp = absl::ToUnixSeconds(absl::Now())}),
+      0666);
   if (!status.ok()) Notify(absl::StrCat("warning: ", status.message()));
 }
 

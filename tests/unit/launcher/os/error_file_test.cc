@@ -4,6 +4,7 @@
 #include <sys/stat.h>
 
 #include "absl/strings/match.h"
+#include "launcher/os/files.h"
 #include "tests/unit/launcher/os/temp_tree.h"
 
 namespace ddprun::launcher {
@@ -121,9 +122,9 @@ TEST(FormatErrorFileTest, IsReadBack) {
 
 TEST_F(ErrorFileTest, FilesAreReplacedWhole) {
   const std::string path = tree_.Write("report.json", "old, and longer than the new one");
-  EXPECT_TRUE(WriteFileAtomically(path, "new").ok());
+  EXPECT_TRUE(WriteFile(path, "new").ok());
   EXPECT_EQ(tree_.Read("report.json"), "new");
-  const absl::Status status = WriteFileAtomically(tree_.path() + "/missing/x", "new");
+  const absl::Status status = WriteFile(tree_.path() + "/missing/x", "new");
   EXPECT_TRUE(absl::StrContains(status.message(), "/missing/x")) << status;
 }
 
