@@ -139,6 +139,17 @@ class Trainer(Case):
         self.assertIn("can't keep an IterableDataset", agent.text())
         self.assertEqual([], events.find("worker_kept"))
 
+    def test_a_model_that_is_not_wrapped_trains_as_ever(self):
+        self.check_refused("bare", f"{OPTION}: can't keep this Trainer (")
+
+    def check_refused(self, form, said):
+        """Nothing fails, and when a worker is lost, all are restarted."""
+        agent, journal, events = self.start_script(form, self.script, "plain", form, "max_steps=6", "kill=1:forward:3",
+                                                   options=(OPTION, "--max_restarts", 1))
+        self.assertEqual({6}, {end["step"] for end in self.ends(agent, journal).values()})
+        self.assertIn(said, agent.text())
+        self.assertEqual([], events.find("worker_kept"))
+
 
 class Lightning(LightningCase):
     """Scripts with strategy="ddp"."""

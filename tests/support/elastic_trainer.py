@@ -5,7 +5,8 @@ the end one with digests of all that training changes. Forms: NAME=VALUE sets an
 attach()), cnn (a model with batch norm and noise in the data instead of GPT-2), stop (EarlyStoppingCallback), stream (an
 IterableDataset), resume (from the newest checkpoint), later (evaluates after train(), too), kill=RANK:MOMENT:STEP (once; the
 moments are those of Moments), fetched (an error where a state doesn't come during a set-up), refusals (writes down what attach()
-says of trainers that it can't keep).
+says of trainers that it can't keep), bare (the
+model isn't wrapped, as after an evaluation).
 """
 
 import hashlib
@@ -194,6 +195,8 @@ class Script:
             args=TrainingArguments(**arguments), train_dataset=Stream() if "stream" in forms else data(SAMPLES, 1),
             eval_dataset=data(20, 2), callbacks=callbacks)
         self.trainer.script = self
+        if "bare" in forms:
+            self.trainer.accelerator.prepare_model(self.trainer.model, evaluation_mode=True)
         self.run = None if "plain" in forms else elastic.attach(self.trainer)
         if "fetched" in forms:
             sys.modules["ddprun.elastic.trainer"].broadcast = None

@@ -79,6 +79,11 @@ class Parts:
         for model in self.models:
             model.broadcast_buffers = False
 
+    def give_back_buffers(self):
+        """DDP makes them equal by itself, as before."""
+        for model, is_due in zip(self.models, self._has_own_buffers):
+            model.broadcast_buffers = is_due
+
     @staticmethod
     def _bare(model):
         return model.module

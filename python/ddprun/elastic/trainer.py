@@ -170,16 +170,15 @@ class Attached:
     def _begin(self):
         trainer = self._trainer
         loader = trainer.callback_handler.train_dataloader
-        if why_not(loader) and self._on_refusal is not None:
+        parts, what = self._made_parts(why_not(loader))
+        if what:
             self.detach()
-            self._on_refusal(why_not(loader))
+            self._on_refusal(what)
             return
-        if why_not(loader):
-            _refuse(why_not(loader))
         if Session._exists:
             raise RuntimeError("a process has one elastic.Session, or one Trainer that elastic.attach() keeps")
         Session._exists = True
-        self._parts = Parts(trainer.model_wrapped, trainer.optimizer, trainer.lr_scheduler, None, None, None)
+        self._parts = parts
         for optimizer in self._parts.optimizers:
             optimizer.register_step_pre_hook(self._before_update)
             optimizer.register_step_post_hook(self._after_update)
@@ -197,6 +196,28 @@ class Attached:
         self._move(_AFTER if trainer.args.eval_on_start else _OVER)
         self._membership.same_place = True
         self._membership.watch()
+
+    def _made_parts(self, what):
+        """(the Parts, ""), or (None, what isn't kept), the same on all ranks. what: has been found already."""
+        trainer, parts = self._trainer, None
+        if self._on_refusal is None:
+            if what:
+                _refuse(what)
+            return Parts(trainer.model_wrapped, trainer.optimizer, trainer.lr_scheduler, None, None, None), ""
+        try:
+            parts = Parts(trainer.model_wrapped, trainer.optimizer, trainer.lr_scheduler, None, None, None)
+        except TypeError as error:
+            what = what or f"this Trainer ({error})"
+        if self._is_newcomer:
+            if what:
+                raise SystemExit(f"ddprun.elastic: {what}, which its peers have not")
+            return parts, ""
+        names = [f"ddprun/trainer{rank}" for rank in range(self._membership.size)]
+        told = groups.store.gather(names[self._membership.rank], what.encode(), names)
+        what = next((one.decode() for one in told if one), "")
+        if what and parts is not None:
+            parts.give_back_buffers()
+        return parts, what
 
     def _on_evaluate(self, *arguments, **named):
         trainer = self._trainer
