@@ -44,10 +44,8 @@ void WorkerGroup::Begin(rendezvous::Generation generation, uint32_t base_rank,
   workers_.resize(worker_count);
   for (const uint32_t local_rank : kept) {
     if (local_rank >= worker_count) continue;
-    workers_[local_rank] = {.kept = true,
-                            .can_rejoin = true,
-                            .same_place = before[local_rank].same_place,
-                            .pid = before[local_rank].pid};
+    workers_[local_rank] = {.kept = true, .can_rejoin = true, .pid = before[local_rank].pid};
+    workers_[local_rank].same_place = before[local_rank].same_place;
   }
 }
 
