@@ -215,7 +215,7 @@ CommandLine ParseTest(const std::vector<std::string>& arguments,
                 "; the test has a script of its own, and --nnodes N nodes (see --help)")))};
   }
   words.launch.worker_environment = std::move(words.file.worker_environment);
-  const bool own_times = words.launch.rdzv_conf.given();
+  const bool own_times = GivesJoinTimeout(words.launch.rdzv_conf.text);
   MakeTestJob(test, environment, host, &words.launch);
   return PlanRun(&words, environment, host,
                  [own_times](LaunchPlan* plan) { FinishTestPlan(own_times, plan); });

@@ -24,6 +24,7 @@
 #include "base/text.h"
 #include "launcher/machine/host_probe.h"
 #include "launcher/os/tool_output.h"
+#include "tools/preflight/core/link_check.h"
 #include "tools/preflight/network_check.h"
 
 namespace ddprun::launcher {
@@ -168,6 +169,13 @@ int TestTorch(const PreflightWorker& worker, const CheckMember& place,
 
 int RunPreflightWorker(const PreflightWorker& worker) {
   if (!worker.test && !worker.first_start) return FailWith(Become(worker.command));
+  if (!worker.test && worker.nodes > kCheckNodesMax) {
+    if (worker.node == 0 && worker.local_rank == 0) {
+      Notify(absl::StrCat("--preflight: nothing is tested: ", worker.nodes, " nodes are more than ",
+                          kCheckNodesMax));
+    }
+    return FailWith(Become(worker.command));
+  }
   Meeting meeting(worker.master_addr, worker.master_port);
   const CheckMember place{.node = worker.node,
                           .nodes = worker.nodes,

@@ -4,8 +4,11 @@
 #include <optional>
 #include <utility>
 
+#include "absl/strings/ascii.h"
 #include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/options/argument.h"
@@ -99,6 +102,14 @@ void MakeTestJob(const TestArguments& test, const EnvironmentLookup& environment
                              &launch->report_file, &launch->hang_timeout, &launch->preempt_after}) {
     *argument = {};
   }
+}
+
+bool GivesJoinTimeout(const std::string& rdzv_conf) {
+  for (const absl::string_view each : absl::StrSplit(rdzv_conf, ',')) {
+    const absl::string_view key = absl::StripAsciiWhitespace(each.substr(0, each.find('=')));
+    if (key == "join_timeout" || key == "timeout") return true;
+  }
+  return false;
 }
 
 void FinishTestPlan(bool own_times, LaunchPlan* plan) {

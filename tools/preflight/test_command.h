@@ -33,7 +33,9 @@ std::string TestIntroduction();
 // Changes a run's arguments into the test's: other workers, no restarts, output on the console.
 void MakeTestJob(const TestArguments& test, const EnvironmentLookup& environment, const Host& host,
                  LaunchArguments* launch);
-// Completes the plan of a test.
+// Whether --rdzv_conf says how long nodes wait for each other.
+bool GivesJoinTimeout(const std::string& rdzv_conf);
+// Completes the plan of a test. `own_times`: GivesJoinTimeout().
 void FinishTestPlan(bool own_times, LaunchPlan* plan);
 // --preflight: before the first start each worker of the plan takes part in the test of the
 // network.

@@ -143,15 +143,19 @@ def main():
     backend = "nccl" if DEVICE.type == "cuda" and dist.is_nccl_available() else "gloo"
     if DEVICE.type == "cuda":
         torch.cuda.set_device(DEVICE)
-    report = {"version": torch.__version__, "gpus": GPUS, "backend": backend, "alone": test_alone(backend)}
-    report["all"] = test_all(backend)
-    report["all_reduce"] = test_sizes() if WORLD > 1 else []
-    dist.destroy_process_group()
-    say("\ntorch: all ranks trained, and agree")
-    if RANK == 0 and NETWORK_REPORT:
-        with open(NETWORK_REPORT, encoding="utf-8") as source:
-            network = json.load(source)
-        print(json.dumps({"network": network, "torch": report}), flush=True)
+    report = None
+    try:
+        tested = {"version": torch.__version__, "gpus": GPUS, "backend": backend, "alone": test_alone(backend)}
+        tested["all"] = test_all(backend)
+        tested["all_reduce"] = test_sizes() if WORLD > 1 else []
+        dist.destroy_process_group()
+        report = tested
+        say("\ntorch: all ranks trained, and agree")
+    finally:
+        if RANK == 0 and NETWORK_REPORT:
+            with open(NETWORK_REPORT, encoding="utf-8") as source:
+                network = json.load(source)
+            print(json.dumps({"network": network, "torch": report}), flush=True)
 
 
 main()
