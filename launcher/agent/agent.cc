@@ -40,6 +40,9 @@ constexpr absl::Duration kKeptLimit = absl::Milliseconds(200);
 // How much is kept for a console that doesn't accept lines; more is lost.
 constexpr size_t kConsoleBytesMax = 1 << 20;
 
+// How long a job of one node waits for an answer of what has its endpoint's port.
+constexpr absl::Duration kSilentEndpoint = absl::Seconds(10);
+
 // Threads of a process that uses gRPC on a small machine: the agent, and its service.
 constexpr int kThreads = 12;
 // A job of one worker doesn't start with fewer. A job that needs more fails at the missing one,
@@ -317,19 +320,24 @@ void Agent::Connect(const ServiceHost::Target& target) {
        .on_heartbeat = [this] { Feed(HeartbeatHeard{}); },
        .on_stream_closed =
            [this, target](const absl::Status& status, bool will_retry) {
-             if (JoinsAnew(target, status)) return;
+             if (JoinsAnew(target, status, will_retry)) return;
              Feed(ServiceStreamClosed{status, will_retry});
            }});
 }
 
 // Until its first Welcome an agent can join in another way. torchrun completes both kinds of job:
 // one node at an endpoint that another job has, and c10d with one --node_rank on several nodes.
-bool Agent::JoinsAnew(const ServiceHost::Target& target, const absl::Status& why) {
+//
+// A refusal proves that the endpoint isn't for this job. Silence doesn't, for the service of
+// another agent of this job may be slow, and the job would run twice: so the wait for it is long.
+bool Agent::JoinsAnew(const ServiceHost::Target& target, const absl::Status& why, bool will_retry) {
   if (!supervisor_->joining()) return false;
   EndpointPlan& endpoint = plan_.endpoint;
-  const bool alone = plan_.job.nodes_max == 1 && endpoint.kind == EndpointPlan::Kind::kTcp &&
-                     endpoint.hosting == EndpointPlan::Hosting::kAuto &&
-                     (target.port_is_taken || absl::IsAlreadyExists(why));
+  const bool alone =
+      plan_.job.nodes_max == 1 && endpoint.kind == EndpointPlan::Kind::kTcp &&
+      endpoint.hosting == EndpointPlan::Hosting::kAuto &&
+      (absl::IsAlreadyExists(why) ||
+       (target.port_is_taken && (!will_retry || loop_->Now() - began_ >= kSilentEndpoint)));
   if (alone) {
     Notify(absl::StrCat("warning: ", EndpointText(plan_), " can't be this job's endpoint (",
                         why.message(), "). A job of one node needs none, so it goes on without"));

@@ -98,7 +98,7 @@ class Agent {
   absl::Status StartWarm();
   void StartService();
   void Connect(const ServiceHost::Target& target);
-  bool JoinsAnew(const ServiceHost::Target& target, const absl::Status& why);
+  bool JoinsAnew(const ServiceHost::Target& target, const absl::Status& why, bool will_retry);
   absl::Status StartAgentServer(const std::string& node_address);
   void WatchSignals();
 

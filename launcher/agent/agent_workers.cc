@@ -28,12 +28,13 @@ bool MeansItself(const std::string& host) {
 }
 
 // The assignment as this node can use it. Rank 0's node may be given as localhost on itself, where
-// the service runs; other nodes reach it where they reach the service.
+// the service runs; other nodes reach it where they reach the service. But if the user gives a
+// loopback address of this node too (--local_addr), all nodes are on one machine.
 rendezvous::Assignment SeenFrom(const LaunchPlan& plan, rendezvous::Assignment assignment) {
   if (!plan.first_node.empty()) assignment.master_addr = plan.first_node;
   const EndpointPlan& endpoint = plan.endpoint;
   if (assignment.group_rank == 0 || endpoint.kind != EndpointPlan::Kind::kTcp ||
-      plan.etcd.has_value() || MeansItself(endpoint.host)) {
+      plan.etcd.has_value() || MeansItself(endpoint.host) || MeansItself(plan.local_addr)) {
     return assignment;
   }
   if (MeansItself(assignment.master_addr)) assignment.master_addr = endpoint.host;

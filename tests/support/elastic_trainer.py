@@ -5,8 +5,7 @@ the end one with digests of all that training changes. Forms: NAME=VALUE sets an
 attach()), cnn (a model with batch norm and noise in the data instead of GPT-2), stop (EarlyStoppingCallback), stream (an
 IterableDataset), resume (from the newest checkpoint), later (evaluates after train(), too), kill=RANK:MOMENT:STEP (once; the
 moments are those of Moments), fetched (an error where a state doesn't come during a set-up), refusals (writes down what attach()
-says of trainers that it can't keep), bare (the
-model isn't wrapped, as after an evaluation).
+says of trainers that it can't keep), bare (the model isn't wrapped, as after an evaluation).
 """
 
 import hashlib
