@@ -8,6 +8,7 @@ import collections
 import csv
 import os
 import random
+import signal
 import subprocess
 import sys
 import unittest
@@ -15,7 +16,7 @@ import unittest
 HERE = os.path.dirname(os.path.abspath(__file__))
 sys.path[:0] = [HERE, os.path.join(HERE, "..", "support")]
 
-from bed import FRAMEWORKS, LAUNCHERS, ROOT, SLOW, WHOLE_ONLY  # noqa: E402
+from bed import FRAMEWORKS, LAUNCHERS, ROOT, SLOW, WHOLE_ONLY, free_port  # noqa: E402
 from elastic_test import AHEAD, ElasticCase  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
@@ -116,6 +117,18 @@ class Kills(LightningCase):
         self.check(kills="1:1:pass:0 2:2:epoch:15 3:0:pass:15 4:1:step:30 5:0:saving:45")
 
     @WHOLE_ONLY
+    def test_a_node_comes_and_goes(self):
+        """All begin anew, and no restart is charged."""
+        meet = ["--nproc_per_node", 2, "--nnodes", "1:2", "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{free_port()}",
+                "--local_addr", "127.0.0.1", "--rdzv_conf"]
+        first = self.begin(name="first", options=[*meet, "is_host=1,last_call_timeout=0.01"])
+        self.wait(lambda: len(first[2].find("worker_can_rejoin")) == 2 and len(first[1].find("pass")) > 4, "passes", first[0])
+        second = self.begin(name="second", options=[*meet, "is_host=0"])
+        self.bed.wait(lambda: second[1].find("pass"), "passes of four workers", PATIENCE, [first[0], second[0]])
+        second[0].signal(signal.SIGKILL)
+        self.assert_status(0, first[0], PATIENCE)
+        self.assertNotIn("restart 1", first[0].text())
+
     def test_after_a_checkpoint_was_resumed(self):
         """It was saved in the midst of an epoch."""
         self.facts(self.begin("save", name="given"))

@@ -220,7 +220,8 @@ def main():
     if "save" in FORMS:
         more.append(callbacks.ModelCheckpoint(folder, filename="given", every_n_train_steps=20, enable_version_counter=False))
     trainer = pl.Trainer(
-        accelerator="cpu", devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")), max_epochs=EPOCHS - ("save" in FORMS),
+        accelerator="cpu", devices=int(os.environ.get("LOCAL_WORLD_SIZE", "1")),
+        num_nodes=int(os.environ.get("GROUP_WORLD_SIZE", "1")), max_epochs=EPOCHS - ("save" in FORMS),
         strategy="ddp" if "plain" in FORMS else elastic.DDPStrategy(),
         accumulate_grad_batches=2 if "accumulate" in FORMS else 1, gradient_clip_val=1.0, log_every_n_steps=3,
         precision="bf16-mixed" if "bf16" in FORMS else 32, val_check_interval=0.34 if "often" in FORMS else 1.0,
