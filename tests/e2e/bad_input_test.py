@@ -11,7 +11,7 @@ import unittest
 
 sys.path.insert(0, os.path.join(os.path.dirname(os.path.abspath(__file__)), "..", "support"))
 
-from bed import DDPRUN, SLOW, WORKER, BedTestCase, free_port  # noqa: E402
+from bed import DDPRUN, SLOW, BedTestCase, free_port  # noqa: E402
 
 BOUND = 2 * SLOW
 
@@ -164,13 +164,6 @@ class ForeignJobs(RefusalTestCase):
         self.refused(["--nnodes", 2, *endpoint, "--rdzv_id", "yours", "--rdzv_conf", "is_host=0", self.script()], [1],
                      "mine")
         self.refused(["--nnodes", 2, *endpoint, "--rdzv_id", "mine", "--rdzv_conf", "is_host=0", self.script()], [1])
-
-    def test_two_claims_of_rank_0(self):
-        port = free_port()
-        endpoint = ["--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{port}", "--node_rank", 0]
-        self.waiting_agent(*endpoint, "--rdzv_conf", "is_host=1")
-        second = ["--nnodes", 2, *endpoint, "--rdzv_conf", "is_host=0", "--event_log", self.bed.events.path]
-        self.refused([*second, WORKER, self.bed.journal.path, "wait"], [1], "rank 0")
 
     def test_two_static_claims_of_rank_0(self):
         port = free_port()

@@ -77,14 +77,16 @@ class Endpoint(BedTestCase):
 
     def test_one_node_rank_for_all(self):
         """As a batch script gives it that knows nothing of c10d, which needs none."""
-        words = ["--nnodes", 2, "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{free_port()}", "--node_rank", 1]
-        nodes = [self.bed.run(f"node{i}", [*words, *self.worker()]) for i in range(2)]
-        workers = self.bed.workers(1, 2, alive=nodes)
-        self.assertEqual({0, 1}, {line["rank"] for line in workers})
-        self.bed.finish(workers)
-        for node in nodes:
-            self.assert_status(0, node)
-        self.assertIn("joins without --node_rank 1, which c10d doesn't need", "".join(node.text() for node in nodes))
+        for rank in range(2):
+            words = ["--nnodes", 2, "--rdzv_backend", "c10d", "--rdzv_endpoint", f"127.0.0.1:{free_port()}", "--node_rank", rank]
+            nodes = [self.bed.run(f"node{i} of {rank}", [*words, *self.worker()]) for i in range(2)]
+            workers = self.bed.workers(1 + 2 * rank, 2 + 2 * rank, alive=nodes)[2 * rank:]
+            self.assertEqual({0, 1}, {line["rank"] for line in workers})
+            self.bed.finish(workers)
+            for node in nodes:
+                self.assert_status(0, node)
+            said = f"joins without --node_rank {rank}, which c10d doesn't need"
+            self.assertIn(said, "".join(node.text() for node in nodes))
 
     def test_an_endpoint_that_another_program_has(self):
         """A job of one node runs all the same; an agent of the same job waits, as before."""
