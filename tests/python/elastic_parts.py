@@ -4,7 +4,6 @@
 import collections
 import contextlib
 import copy
-import ctypes
 import io
 import itertools
 import os
@@ -13,7 +12,6 @@ import socket
 import subprocess
 import sys
 import tempfile
-import threading
 import types
 import unittest
 import unittest.mock
@@ -25,7 +23,7 @@ sys.path[:0] = [os.path.join(HERE, "..", "..", "python")]
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from ddprun import elastic  # noqa: E402
-from ddprun.elastic import groups, handover, nccl, resharding, snapshot, transfer, unkept  # noqa: E402
+from ddprun.elastic import groups, handover, nccl, reducer, resharding, set_up, snapshot, transfer, unkept  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
@@ -226,140 +224,72 @@ class Mistakes(Case):
             break
         other(batch[1])
 
-
-class Forgotten(unittest.TestCase):
-    """A collective of two ranks, in which one takes no part."""
-
-    def setUp(self):
-        store, self.gloo, self.options = dist.HashStore(), [None, None], [dist.ProcessGroupGloo._Options() for _ in range(2)]
-        devices = [groups._device() for _ in range(2)]
-
-        def connect(rank):
-            self.options[rank]._devices, self.options[rank]._threads = [devices[rank][0]], groups._THREADS
-            self.gloo[rank] = dist.ProcessGroupGloo(store, rank, 2, self.options[rank])
-        before = groups._threads()
-        other = threading.Thread(target=connect, args=(1,))
-        other.start()
-        connect(0)
-        self.backend = groups._Backend([address for _, address in devices], PATIENCE)
-        other.join()
-        self.backend.inner = self.gloo[0]
-        self.backend.threads = groups._threads() - before
-        self.tensor = torch.ones(3)
-        self.work = self.backend.run("allreduce", ([self.tensor], dist.AllreduceOptions()), {})
-
-    def shut_down(self):
-        self.backend.shut_down("a peer is lost")
-        self.backend.await_ends()
-
-    def test_gloo_ends_it(self):
-        self.shut_down()
-        self.assertFalse(self.backend.gave_up)
-        with self.assertRaises(RuntimeError):
-            self.work.get_future().wait()
-
-    def test_the_errors_name_what_to_do(self):
-        groups.groups.over, groups.groups.advice = groups.Over(), "; do that"
-        self.addCleanup(setattr, groups.groups, "over", None)
-        self.addCleanup(setattr, groups.groups, "advice", "")
-        self.shut_down()
-        groups.groups.over.tell("a peer is lost")
-        with self.assertRaisesRegex(elastic.PeerError, "; do that$"):
-            self.work.wait()
-        with self.assertRaisesRegex(elastic.PeerError, "no collective begins: a peer is lost; do that"):
-            self.backend.run("allreduce", ([self.tensor], dist.AllreduceOptions()), {})
-
-    def test_the_agent_is_told_meanwhile(self):
-        """The collective waits for the other rank, because the sockets stay open."""
-        over = groups.Over()
-        over.add(self.backend)
-        with unittest.mock.patch.object(socket.socket, "shutdown"):
-            telling = threading.Thread(target=over.tell, args=("a peer is lost",))
-            telling.start()
-            telling.join(5)
-            told = not telling.is_alive(), over.has_ended
-            self.gloo[1].allreduce([torch.ones(3)]).wait()
-            telling.join()
-        self.assertEqual((True, False), told)
-        self.assertTrue(over.wait(lambda over: over.has_ended, 60))
-
-    def test_gloo_forgets_it(self):
-        for one in self.gloo:
-            ctypes.pythonapi.Py_IncRef(ctypes.py_object(one))  # it isn't destroyed, so it never ends
-        self.backend.know_sockets()
-        with unittest.mock.patch.object(groups, "_tcp_sockets", return_value=[]):  # as if Gloo had closed them
-            self.shut_down()
-        self.assertTrue(self.backend.gave_up)
-        self.assertIs(self.tensor, self.work.get_future().wait()[0])
-
-    def test_gloo_forgets_it_and_another_thread_has_ended(self):
-        """One that was started meanwhile, in a version of torch whose threads have no names."""
-        self.backend.threads.add("4194305")  # more than the kernel's numbers
-        with unittest.mock.patch.object(groups, "_NAME_OF_THREADS", "none"):
-            self.test_gloo_forgets_it()
-
-    def test_gloo_is_late(self):
-        self.check_late()
-
-    def test_gloo_is_late_and_the_sockets_have_no_addresses(self):
-        self.check_late(has_no_addresses=True)
-
-    def test_gloo_ends_it_before_the_last_look(self):
-        """Gloo's threads then wait, as those that have forgotten a collective."""
-        def look(_):
-            self.gloo[1].allreduce([torch.ones(3)]).wait()
-            self.work.wait()
-            return True
-        with unittest.mock.patch.object(socket.socket, "shutdown"), unittest.mock.patch.object(self.backend, "_forgets", look):
-            self.shut_down()
-        self.assertFalse(self.backend.gave_up)
-        self.assertEqual([[2.0, 2.0, 2.0]], [one.tolist() for one in self.work.get_future().wait()])
-
-    def check_late(self, has_no_addresses=False):
-        """Its future mustn't be fulfilled before: Gloo would end the process."""
-        looks, forgets = [], self.backend._forgets
-
-        def look(works):
-            looks.append(forgets(works))
-            if len(looks) == 3:
-                self.gloo[1].allreduce([torch.ones(3)]).wait()
-            return looks[-1]
-        self.backend.know_sockets()
-        with contextlib.ExitStack() as patches:
-            patches.enter_context(unittest.mock.patch.object(socket.socket, "shutdown"))
-            patches.enter_context(unittest.mock.patch.object(self.backend, "_forgets", look))
-            if has_no_addresses:  # as those that both ends have shut down
-                patches.enter_context(unittest.mock.patch.object(socket.socket, "getpeername", side_effect=OSError))
-                patches.enter_context(unittest.mock.patch.object(socket.socket, "getsockname", side_effect=OSError))
-            self.shut_down()
-        self.assertEqual((False, False), (any(looks), self.backend.gave_up))
-        self.assertEqual([[2.0, 2.0, 2.0]], [one.tolist() for one in self.work.get_future().wait()])
+    def test_an_optimizer_that_the_loop_makes(self):
+        session, layer = self.session(), torch.nn.Linear(3, 1)
+        for _ in session.batches(self.loader):
+            for one in (self.optimizer, torch.optim.SGD(layer.parameters(), lr=1.0)):
+                session._check_optimizer(one)
+            with self.assertRaisesRegex(TypeError, "isn't given the Adam that this loop steps with: make it before the Session"):
+                session._check_optimizer(torch.optim.Adam(self.model.parameters()))
+            break
 
 
-class Held(unittest.TestCase):
-    """Works that only C++ holds."""
+class Models(Case):
+    def test_a_smaller_state_of_the_scripts_own_is_not_taken(self):
+        """The line of PEFT's examples."""
+        for one in (self.model.module, torch.nn.Sequential(self.model.module)):
+            self.model.module.state_dict = lambda *_, **__: {}
+            self.assertEqual({"weight", "bias"}, {name.split(".")[-1] for name in transfer.state_of(one)})
+            self.assertEqual({}, self.model.module.state_dict())
 
-    class Work(groups.PythonWork):
-        def wait(self, timeout=None):
-            self.asked()
-            return True
+    def test_what_was_frozen_since_stays_in_the_reducer(self):
+        """Buckets are lists of parameters' numbers."""
+        model = torch.nn.Sequential(torch.nn.Linear(3, 3), torch.nn.Linear(3, 1))
+        wrapped, flags = DistributedDataParallel(model), reducer.trained(model)
+        for _ in range(2):
+            wrapped(torch.ones(2, 3)).sum().backward()
+            self.assertTrue(reducer.rebuild(wrapped))
+            layout = reducer.layout_of(wrapped)
+            self.assertEqual([0, 1, 2, 3], sorted(sum(layout, [])))
+            model[0].requires_grad_(False)
+            reducer.reform(wrapped, layout, flags)
+            self.assertEqual([False, False, True, True], reducer.trained(model))
+            model[0].requires_grad_(True)
+            reducer.reform(wrapped, None, flags)
 
-    def setUp(self):
-        self.group = groups._Group(0, 1, "held", PATIENCE)
-        self.group.backend = unittest.mock.Mock()
-        self.group.backend.run = lambda *_: self.Work()
 
-    def test_cpp_waits_for_them(self):
-        """It would wait forever for a work whose Python part is forgotten."""
-        dist._broadcast_coalesced(self.group, [torch.ones(3), torch.ones(3)], 1, 0)
-        self.assertEqual({}, groups._unasked)
+class SetUps(Case):
+    """What a new worker gets of a set-up's collectives."""
 
-    def test_those_of_which_nobody_asks_are_bounded(self):
-        self.addCleanup(groups._unasked.clear)
-        for _ in range(groups._UNASKED_MOST + 5):
-            last = self.group.barrier()
-        self.assertEqual(groups._UNASKED_MOST, len(groups._unasked))
-        self.assertIn(id(last), groups._unasked)
+    def run_all(self, *tensors, name="broadcast"):
+        with unittest.mock.patch.object(set_up, "_BYTES_MAX", 100):
+            for one in tensors:
+                self.set_up.run(lambda *_: None, name, ([one],), {})
+        self.set_up.end([self.model])
+        return self.set_up.why
+
+    def test_what_is_more_than_a_new_worker_gets(self):
+        for tensors, name, is_left_out in (
+                ([torch.ones(200), torch.ones(1)], "broadcast", False),                        # of the script's own
+                ([torch.ones(20), torch.ones(20)], "allreduce", False),
+                ([torch.ones(20)] * 2 + [torch.ones(1)], "allreduce", False),                   # a small one that comes late
+                ([torch.ones(200, dtype=torch.int64)], "broadcast", False),
+                ([torch.ones(20), *self.model.parameters(), torch.ones(1)], "broadcast", True),
+                ([torch.ones(20), torch.ones(40, 40)], "broadcast", True)):                     # a copy of a parameter
+            with self.subTest(name=name, shapes=[one.shape for one in tensors]):
+                self.set_up = set_up.SetUp()
+                self.model.module.other = torch.nn.Parameter(torch.ones(40, 40))
+                self.assertEqual("" if is_left_out else set_up._TOO_MUCH, self.run_all(*tensors, name=name))
+
+    def test_collectives_of_torchs_own_group(self):
+        groups.groups.set_up = set_up.SetUp()
+        self.addCleanup(setattr, groups.groups, "set_up", None)
+        end = set_up.watch_torchs()
+        dist.all_reduce(torch.full((2,), 7.0))
+        dist.broadcast(torch.full((1,), 8, dtype=torch.int64), 0)
+        end()
+        dist.all_reduce(torch.full((2,), 9.0))
+        self.assertEqual([[7.0, 7.0], [8]], [one[0][0].tolist() for one in groups.groups.set_up.results.values()])
 
 
 class Handover(unittest.TestCase):
@@ -473,6 +403,18 @@ class Unkept(unittest.TestCase):
             one["c" if isinstance(one, dict) else 0] = 5
         for one, then in zip(values, before):
             self.assertNotEqual(then, unkept._Print(set()).of(one), type(one))
+
+    def test_plain_attributes_of_torchs_modules(self):
+        model = torch.nn.Sequential(torch.nn.Dropout(0.5), torch.nn.LSTM(2, 2), torch.nn.BatchNorm1d(2))
+        watch = unittest.mock.Mock(_objects=unkept.modules_of(model), _frames=[], _kept=set())
+        before = unkept.Watch._now(watch)
+        model[2](model[1](torch.ones(3, 2))[0]).sum().backward()
+        torch.optim.SGD(model.parameters(), lr=1.0).step()
+        model.eval()
+        self.assertEqual(before, unkept.Watch._now(watch))
+        model[0].p, model[2].momentum = 0.1, 0.2
+        now = unkept.Watch._now(watch)
+        self.assertEqual({"p of 0", "momentum of 2"}, {name for name in now if now[name] != before[name]})
 
     @unittest.skipIf(numpy is None, "no numpy")
     def test_a_file_of_a_terabyte_is_not_read(self):

@@ -19,7 +19,7 @@ from ddprun import progress  # noqa: E402
 from seeds import drawn_seed  # noqa: E402
 
 TRAINING = os.path.join(ROOT, "tests", "support", "elastic_python.py")
-PARTS = [os.path.join(HERE, name) for name in ("elastic_parts.py", "transfer_parts.py")]
+PARTS = [os.path.join(HERE, name) for name in ("elastic_parts.py", "groups_parts.py", "transfer_parts.py")]
 PATIENCE = 60 * SLOW
 STEPS = 60  # an epoch has 40
 MANY, SETTLED = (1000 if WHOLE else 20), 10  # recoveries; from then on a process has all that it needs
@@ -275,6 +275,14 @@ class Recoveries(ElasticCase):
         self.assertEqual(2, len(events.find("worker_kept")))
         self.assertIn("ValueError: step 20", agent.text())
 
+    def test_a_new_worker_that_ends_before_it_has_joined(self):
+        agent, journal, events = self.start("stillborn", options=["--max_restarts", 2])
+        self.wait_for_step(journal, events, agent, 10)
+        self.kill(events, 1)
+        self.end(agent, journal)
+        self.assertIn("exited with code 1, before it joined the others: all processes are restarted", agent.text())
+        self.assertEqual((2, 7), (len(events.find("worker_kept")), len(events.find("worker_started"))))
+
     def test_an_error_in_a_process_that_takes_long_to_end(self):
         """The others wait so long for its end that they are suspect of hanging."""
         os.mkfifo(self.bed.path("lingers"))
@@ -458,12 +466,13 @@ class Loops(KillsCase):
         for line in journal.find("step"):
             self.assertEqual((line["step"] - 1) % 40, line["number"], line)
 
-    def test_a_new_workers_own_count_of_epochs_is_named(self):
+    def test_a_new_workers_own_counts_are_named(self):
         agent, journal, events = self.start("range", steps=80)
         self.wait_for_step(journal, events, agent, 45)
         self.kill(events, 1)
-        said = "rank 1: training is in epoch 1, and the loop's epoch is 0: the loop trains 1 epochs more than it should"
-        self.wait(lambda: said in agent.text(), "the line about epochs", agent)
+        for said in ("rank 1: training is in epoch 1, and the loop's epoch is 0: the loop trains 1 epochs more than it should",
+                     r"rank 1: \d+ steps are done, and the loop's step is 0"):
+            self.wait(lambda said=said: re.search(said, agent.text()), said, agent)
 
     def test_parts(self):
         for number, script in enumerate(PARTS):

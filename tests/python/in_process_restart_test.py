@@ -105,10 +105,10 @@ class Trainer(Case):
         self.bed.environment["PYTHON_EXEC"] = python
 
     def test_its_train_is_found(self):
-        forms = ("plain", "num_train_epochs=2", "eval_strategy=epoch", "save_strategy=epoch")
+        forms = ("plain", "num_train_epochs=2", "eval_strategy=epoch", "save_strategy=epoch", "agreed", "own")
         agent, journal, _ = self.start_script("undisturbed", self.script, *forms)
         expected = self.ends(agent, journal)
-        self.assertEqual({1}, {end["trains"] for end in expected.values()})
+        self.assertEqual({(1, 6, True)}, {(end["trains"], end["agreed"], end["is_own"]) for end in expected.values()})
         kills = ("kill=1:forward:3", "kill=0:prediction:8", "kill=2:updated:11")
         other, others, events = self.start_script("disturbed", self.script, *forms, *kills)
         self.assertEqual(expected, self.ends(other, others))
@@ -137,6 +137,16 @@ class Trainer(Case):
                                                    options=(OPTION, "--max_restarts", 1))
         self.ends(agent, journal)
         self.assertIn("can't keep an IterableDataset", agent.text())
+        self.assertEqual([], events.find("worker_kept"))
+
+    def test_what_a_new_worker_would_not_have(self):
+        """The model counts its passes."""
+        forms = ("plain", "cnn", "counts", "max_steps=6", "kill=1:forward:3")
+        agent, journal, events = self.start_script("counts", self.script, *forms,
+                                                   options=(OPTION, "--max_restarts", 1))
+        self.assertEqual({6}, {end["step"] for end in self.ends(agent, journal).values()})
+        said = "a new worker can't be given passes of the model: all processes are restarted\n"
+        self.assertEqual(1, agent.text().count(said), agent.text())
         self.assertEqual([], events.find("worker_kept"))
 
     def test_a_model_that_is_not_wrapped_trains_as_ever(self):
@@ -193,6 +203,18 @@ class Lightning(LightningCase):
                 self.assertEqual(1, job[0].text().count(said), job[0].text())
                 self.assertEqual([], job[2].find("worker_kept"))
                 self.assertEqual([], job[2].find("let_go_late"))  # Lightning's handler of SIGTERM waits for all
+
+    def test_weights_that_a_hook_averages_after_the_update(self):
+        """A new worker would do again what has followed the newest update. In a step it begins after that."""
+        expected = self.facts(self.begin_plain("calm", "average", name="undisturbed"))
+        job = self.begin_plain("calm", "average", name="kept", kills="1:1:pass:20")
+        self.assertEqual(expected, self.facts(job))
+        self.assertEqual(2, len(job[2].find("worker_kept")))
+        job = self.begin_plain("calm", "average", kills="1:1:validation:15", options=(OPTION, "--max_restarts", 1))
+        self.assertEqual(expected["end"], self.facts(job)["end"])
+        said = "parameters or buffers were changed after the update, and a new worker would change them again"
+        self.assertIn(said, job[0].text())
+        self.assertEqual([], job[2].find("worker_kept"))
 
     @WHOLE_ONLY
     def test_a_loss_after_the_fit(self):

@@ -15,7 +15,6 @@ from python_bed import PACKAGE, PATIENCE, ROOT, TORCH_PYTHON, PythonTestCase
 PYTHON = os.environ.get("DDPRUN_TEST_PYTHON") or TORCH_PYTHON
 SUPPORT = os.path.join(ROOT, "tests", "support")
 COUNTED = 7  # the phase of steps that ddprun counts by itself
-PARTS = os.path.join(ROOT, "tests", "python", "elastic_parts.py")
 
 RECORDED = """
 import ddprun, mmap, os
@@ -111,8 +110,10 @@ class Versions(PythonTestCase):
         self.assertEqual(4, len(self.bed.events.find("worker_started")))
 
     def test_parts_of_such_a_loop(self):
-        parts = self.bed.start_process("parts", [PYTHON, PARTS], output=self.bed.path("parts.out"), env=self.bed.environment)
-        self.assert_status(0, parts, PATIENCE)
+        for name in ("elastic_parts", "groups_parts"):
+            command = [PYTHON, os.path.join(ROOT, "tests", "python", f"{name}.py")]
+            parts = self.bed.start_process(name, command, output=self.bed.path(f"{name}.out"), env=self.bed.environment)
+            self.assert_status(0, parts, PATIENCE)
 
     def test_each_collective_gives_what_torchs_own_group_gives(self):
         given = {}

@@ -4,10 +4,12 @@ Each rank appends a line of JSON for each step that it has done, and at the end 
 Forms: accumulate, bf16, workers (of the DataLoader), often (validates thrice an epoch), metrics (torchmetrics', and Lightning's
 bar and LearningRateMonitor), early (stops by EarlyStopping), resume (from FOLDER/given.ckpt), save (leaves that file after step
 20, and ends before step 40), lightning (the package lightning.pytorch), plain (Lightning's own strategy), module (a
-LightningDataModule in a variable), lazy (the first pass makes an attribute), outputs (the module keeps its steps' outputs), and
-what is refused: manual, iterable, random, swa, several, lbfgs, sum.
+LightningDataModule in a variable), lazy (the first pass makes an attribute), outputs (the module keeps its steps' outputs),
+average (a hook averages the parameters after each update), and what is refused: manual, iterable, random, swa, several, lbfgs,
+sum.
 """
 
+import copy
 import hashlib
 import json
 import logging
@@ -81,6 +83,8 @@ class Model(pl.LightningModule):
             self.mean = torchmetrics.MeanMetric()
         if "growing" in FORMS:
             self.all = torchmetrics.CatMetric()
+        if "average" in FORMS:
+            self.averaged = copy.deepcopy(self.net).requires_grad_(False)
         self.outputs, self.mask = [], None
 
     def loss_of(self, batch):
@@ -165,6 +169,9 @@ class Watch(callbacks.Callback):
 
     def on_train_batch_end(self, trainer, module, outputs, batch, number):
         self.batches += 1
+        if "average" in FORMS:
+            for mean, value in zip(module.averaged.parameters(), module.net.parameters()):
+                mean.lerp_(value.detach(), 0.1)
         if "sum" in FORMS:
             module.log("late", outputs["loss"], on_epoch=True)
         self.journal.write("step", step=trainer.global_step, phase=marked_phase(), epoch=trainer.current_epoch,

@@ -2,16 +2,16 @@
 
 Each rank appends a line of JSON for each step that it has done, and at the end one with a digest of all that a Session keeps.
 Forms: accumulate, scaler, gan, closure, workers (of the DataLoader), with (session.step()), lonely (no init_process_group of
-ddprun's), narrow (a global batch that divides unevenly), evaluate (a collective of the program's own after each epoch),
-guarded (in session.step()), halves (with `with`: one in a group of some ranks), memory (a checkpoint in the agent's memory
-every 5 steps), forgets (none), bf16 (autocast), epochs (session.epochs()), range (in its place), large (300 MB of state), sgd
-(with momentum, in place of AdamW), early (a line when a new worker has a state before it has a model; then it waits for the
-FIFO JOURNAL.gate, if there is one), dying (the first rank 2 waits for the FIFO while it gives its state, and ends itself),
-unreachable (nobody can fetch a state), counts (a line with the process' threads, descriptors and memory after each recovery),
-nccl (fake_nccl.py's groups), gpu (the training is on one, over NCCL),
-rests (the fifth step waits until the agent has closed the connections that nobody uses, which takes it a minute),
-shared (a set-up in which ranks exchange what a new worker can't find out), dict (batches that the body takes apart), many
-(three updates a batch), loads (each process loads a checkpoint of the beginning after it has made the Session).
+ddprun's), narrow (a global batch that divides unevenly), evaluate (a collective of the program's own after each epoch), guarded
+(in session.step()), halves (with `with`: one in a group of some ranks), memory (a checkpoint in the agent's memory every 5
+steps), forgets (none), bf16 (autocast), epochs (session.epochs()), range (in its place, with a count of steps), large (300 MB of
+state), sgd (with momentum, in place of AdamW), early (a line when a new worker has a state before it has a model; then it waits
+for the FIFO JOURNAL.gate, if there is one), dying (the first rank 2 waits for the FIFO while it gives its state, and ends
+itself), stillborn (rank 1 of the second generation ends with an error in its set-up), unreachable (nobody can fetch a state),
+counts (a line with the process' threads, descriptors and memory after each recovery), nccl (fake_nccl.py's groups), gpu (the
+training is on one, over NCCL), rests (the fifth step waits until the agent has closed the connections that nobody uses, which
+takes it a minute), shared (a set-up in which ranks exchange what a new worker can't find out), dict (batches that the body takes
+apart), many (three updates a batch), loads (each process loads a checkpoint of the beginning after it has made the Session).
 """
 
 import atexit
@@ -114,6 +114,8 @@ class Training:
         self.shared = self.exchange() if "shared" in forms else None
         if "early" in forms and elastic._membership.fetch is not None:
             self.report_state(journal)
+        if "stillborn" in forms and (os.environ["RANK"], os.environ["DDPRUN_GENERATION"]) == ("1", "2"):
+            raise ValueError("nothing to load")
         self.halves = [dist.new_group(ranks) for ranks in ([0, 1], [2])] if "halves" in forms else []
         torch.manual_seed(3)
         self.model = self.wrapped(network(1, "large" in forms))
@@ -283,12 +285,14 @@ class Training:
                 yield None
 
     def run(self):
+        step = 0 if "range" in self.forms else None
         for epoch in self.epochs():
             assert epoch == self.sampler.epoch or "epochs" not in self.forms
             for number, batch in enumerate(self.session.batches(self.loader)):
                 indices, inputs = (batch.pop("indices"), batch.pop("inputs")) if "dict" in self.forms else batch
                 with self.session.step() if "with" in self.forms else contextlib.nullcontext():
                     self.body(number, indices, inputs)
+                step = step if step is None else step + 1
                 if self.session.step_number == self.steps:
                     break
             if "evaluate" in self.forms:

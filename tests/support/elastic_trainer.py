@@ -5,7 +5,9 @@ the end one with digests of all that training changes. Forms: NAME=VALUE sets an
 attach()), cnn (a model with batch norm and noise in the data instead of GPT-2), stop (EarlyStoppingCallback), stream (an
 IterableDataset), resume (from the newest checkpoint), later (evaluates after train(), too), kill=RANK:MOMENT:STEP (once; the
 moments are those of Moments), fetched (an error where a state doesn't come during a set-up), refusals (writes down what attach()
-says of trainers that it can't keep), bare (the model isn't wrapped, as after an evaluation).
+says of trainers that it can't keep), bare (the model isn't wrapped, as after an evaluation), counts (with cnn: the model counts
+its passes), agreed (the ranks add up their numbers in their set-up), own (the model has a state_dict() of the script's, and the
+Trainer a training_step()).
 """
 
 import hashlib
@@ -65,12 +67,14 @@ class Points(torch.utils.data.Dataset):
 
 
 class Net(nn.Module):
-    def __init__(self):
+    def __init__(self, counts):
         super().__init__()
+        self.counts, self.passes = counts, 0
         self.layers = nn.Sequential(nn.Conv2d(3, 8, 3), nn.BatchNorm2d(8), nn.ReLU(), nn.Flatten(), nn.Dropout(0.1),
                                     nn.Linear(288, 1))
 
     def forward(self, x, labels=None):
+        self.passes += self.counts
         out = self.layers(x).squeeze(-1)
         return {"loss": (out - labels).pow(2).mean(), "logits": out}
 
@@ -189,16 +193,25 @@ class Script:
         self.moments = Moments(self)
         callbacks = [self.moments, *([EarlyStoppingCallback(1)] if "stop" in forms else [])]
         self.trainer = Counting(
-            model=Net() if is_net else GPT2LMHeadModel(
+            model=Net("counts" in forms) if is_net else GPT2LMHeadModel(
                 GPT2Config(vocab_size=64, n_positions=12, n_embd=16, n_layer=2, n_head=2)),
             args=TrainingArguments(**arguments), train_dataset=Stream() if "stream" in forms else data(SAMPLES, 1),
             eval_dataset=data(20, 2), callbacks=callbacks)
         self.trainer.script = self
+        self.agreed = torch.tensor([1 + self.trainer.args.process_index])
+        if "agreed" in forms:
+            torch.distributed.all_reduce(self.agreed)
+        if "own" in forms:
+            self.step, self.trainer.model.state_dict = self.trainer.training_step, lambda *_, **__: {}
+            self.trainer.training_step = self.own_step
         if "bare" in forms:
             self.trainer.accelerator.prepare_model(self.trainer.model, evaluation_mode=True)
         self.run = None if "plain" in forms else elastic.attach(self.trainer)
         if "fetched" in forms:
             sys.modules["ddprun.elastic.trainer"].broadcast = None
+
+    def own_step(self, *arguments, **named):
+        return self.step(*arguments, **named)
 
     @staticmethod
     def read(value):
@@ -217,7 +230,7 @@ class Script:
         if "later" in self.forms:
             trainer.evaluate()
         self.journal.write("end", step=trainer.state.global_step, digests=self.digests(), total=trainer.total,
-                           trains=trainer.trains,
+                           trains=trainer.trains, agreed=self.agreed.item(), is_own=trainer.training_step == self.own_step,
                            history=[timeless(one) for one in trainer.state.log_history],
                            best=os.path.basename(trainer.state.best_model_checkpoint or ""), flos=trainer.state.total_flos,
                            recoveries=[list(one) for one in self.run.recoveries] if self.run else [])
@@ -227,7 +240,7 @@ class Script:
     def digests(self):
         trainer = self.trainer
         optimizer = trainer.optimizer.state_dict()
-        return {"model": digest(trainer.model.state_dict().values()),
+        return {"model": digest(nn.Module.state_dict(trainer.model).values()),
                 "optimizer": digest(value for state in optimizer["state"].values() for value in state.values()),
                 "scheduler": repr([trainer.lr_scheduler.state_dict(), optimizer["param_groups"]])}
 
@@ -246,7 +259,7 @@ def refusals(path):
             ("stream", {}), ("auto_find_batch_size", {"auto_find_batch_size": True}), ("compile", {"torch_compile": True}),
             ("dispatch", {"accelerator_config": {"dispatch_batches": True}})):
         args = TrainingArguments(path + ".saved", use_cpu=True, report_to="none", max_steps=1, **changed)
-        trainer = Trainer(model=Net(), args=args, train_dataset=Stream() if what == "stream" else Points(4, 1))
+        trainer = Trainer(model=Net(False), args=args, train_dataset=Stream() if what == "stream" else Points(4, 1))
         try:
             elastic.attach(trainer)
         except ValueError as error:

@@ -5,7 +5,7 @@ then they take a group of ddprun's in its place:
 
     rank 0                                      rank 1                        a new rank 1
     init_process_group(): torch's               the same                      ddprun's, which stands in: peers were kept
-    TrainingArguments, data, model              the same                      the same
+    TrainingArguments, data, model              the same                      the same; its collectives give what theirs gave
     train(): "nothing against it"    <->        the same
     ddprun's group, attach(), train             the same                      attach(), train: from a peer's state
 
@@ -28,6 +28,7 @@ from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ddprun import elastic
 from ddprun.elastic import groups as _groups
+from ddprun.elastic import set_up
 from ddprun.elastic.groups import groups
 from ddprun.elastic.membership import Membership, say
 
@@ -108,6 +109,7 @@ class _Way:
         self._membership, self._original, self._timeout = membership, original, timeout
         self._is_over = False  # the Trainer was found, or nothing can be kept
         self._hook = None      # of the first update
+        self._end_watch = None  # of collectives over torch's group
 
     def watch(self, await_modules):
         """Has the script's calls come here."""
@@ -115,6 +117,8 @@ class _Way:
             return
         _wrap(torch.nn.parallel.DistributedDataParallel, "__init__", self._on_model)
         self._hook = register_optimizer_step_pre_hook(lambda *_: self._refuse(_OWN_LOOP))
+        if not self._membership.is_newcomer:
+            self._end_watch = set_up.watch_torchs()
         await_modules({"transformers.trainer": lambda module: _wrap(module.Trainer, "train", self._on_train)})
 
     def take_group(self):
@@ -205,6 +209,8 @@ class _Way:
         self._is_over = True
         if self._hook is not None:
             self._hook.remove()
+        if self._end_watch is not None:
+            self._end_watch()
 
 
 def _wrap(owner, name, wrapper):

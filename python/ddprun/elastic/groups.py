@@ -15,7 +15,7 @@ those in its queue). A collective has been forgotten for certain when Gloo has c
 woken all waits before, and the backend's threads are in a wait still: a thread that was woken and is only late, on a busy
 machine, is runnable. Then the future on which DDP's reducer waits in C++ is fulfilled with the data that are there, and the session
 considers the step broken. Gloo's thread would end the process if it fulfilled that future again after its timeout. So Gloo's
-timeout is a year, and the group's timeout is checked here, by waits in slices; and the backend of such a thread is never
+timeout is a year, and the group's timeout is checked here, by waits in slices and a thread; and the backend of such a thread is never
 destroyed, because its destructor would wait for it.
 
     rank 0 listens on 10.0.0.1:4000, rank 1 on 10.0.0.2:5000
@@ -32,6 +32,7 @@ import os
 import platform
 import socket
 import stat
+import sys
 import threading
 import time
 from datetime import timedelta
@@ -51,7 +52,7 @@ _COLLECTIVES = (
     "alltoall", "alltoall_base", "barrier", "broadcast", "gather", "reduce", "reduce_scatter", "_reduce_scatter_base",
     "reduce_scatter_tensor_coalesced", "scatter", "gather_single", "send", "recv", "recv_anysource", "monitored_barrier")
 # torch 2.15 calls some of them by other names.
-_NEW_NAMES = {
+NEW_NAMES = {
     "all_gather_single": "_allgather_base", "all_gather_single_coalesced": "allgather_into_tensor_coalesced",
     "reduce_scatter_single": "_reduce_scatter_base", "reduce_scatter_single_coalesced": "reduce_scatter_tensor_coalesced",
     "all_to_all_single": "alltoall_base"}
@@ -173,6 +174,11 @@ class _Work(_Wrapper):
         """tensors: what it fills."""
         super().__init__(inner)
         self._backend, self._tensors = backend, tensors
+        self.began, self.waits_in_cpp = time.monotonic(), False
+
+    def get_future(self):
+        self.waits_in_cpp = True
+        return super().get_future()
 
     def wait(self, timeout=None):
         self.asked()
@@ -335,6 +341,19 @@ class _Backend:
         for copy in self._own_sockets():
             with copy, contextlib.suppress(OSError):
                 copy.shutdown(socket.SHUT_RDWR)
+
+    def watch_time(self, over):
+        """Returns when the generation is over. Until then, ends the backend if the group's time for a collective is over on which C++
+        waits, as DDP's backward pass does: Python's waits look at the clock themselves, Gloo doesn't."""
+        limit = left = min(self.timeout, _YEAR).total_seconds()
+        while not over.wait(lambda told: told.why, left):
+            works = [one for one in list(self._works) if one.waits_in_cpp and not one.is_completed()]
+            left = min((one.began + limit - time.monotonic() for one in works), default=limit)
+            if left <= 0:
+                why = f"timed out waiting {limit:g}s for a collective"
+                print(f"ddprun.elastic: rank {os.environ.get('RANK', '?')} {why}", file=sys.stderr, flush=True)
+                self.shut_down(why)
+                return
 
     def await_ends(self):
         """Waits until all waits on a backend that is shut down have ended. Threads: any."""
@@ -551,7 +570,7 @@ def _forwarding(name):
             return _held(journal.run(self, name, arguments, named))
         set_up = groups.set_up
         if journal is None and set_up is not None and set_up.takes(self, name):
-            return _held(set_up.run(self, name, arguments, named))
+            return _held(set_up.run(self.backend.run, name, arguments, named))
         return _held(self.backend.run(name, arguments, named))
     call.__name__ = name
     return call
@@ -559,7 +578,7 @@ def _forwarding(name):
 
 for _name in _COLLECTIVES:
     setattr(_Group, _name, _forwarding(_name))
-for _new, _name in _NEW_NAMES.items():
+for _new, _name in NEW_NAMES.items():
     setattr(_Group, _new, getattr(_Group, _name))
 
 
@@ -659,6 +678,8 @@ class Groups:
             except Exception as error:  # whatever it is, the caller raises it
                 result.append(error)
             over.wake()
+            if backend.threads:
+                backend.watch_time(over)
         over.add(backend)
         threading.Thread(target=connect, name="ddprun connect", daemon=True).start()
         over.wait(lambda told: result or told.why)

@@ -11,6 +11,7 @@ import sys
 
 import torch
 
+from ddprun.elastic import unkept
 from ddprun.elastic.transfer import copied
 
 PACKAGES = ("lightning.pytorch", "pytorch_lightning")
@@ -104,11 +105,9 @@ class State:
         say that they keep what they change."""
         trainer, package = self._trainer, package_of(self._trainer)
         base = module(package, "callbacks").Callback
-        torchs = {*vars(torch.nn.Module()), "forward"}  # which Lightning replaces within a step
-        found = {"the LightningModule": (trainer.lightning_module, {*vars(importlib.import_module(package).LightningModule()), *torchs})}
-        for name, one in trainer.lightning_module.named_modules():
-            if name and type(one).__module__.split(".")[0] not in ("torch", "torchmetrics"):
-                found[name] = one, torchs
+        found = unkept.modules_of(trainer.lightning_module)
+        found.pop("the model", None)
+        found["the LightningModule"] = trainer.lightning_module, {*vars(importlib.import_module(package).LightningModule()), "forward"}
         for one in trainer.callbacks:
             if type(one).state_dict is base.state_dict and not type(one).__module__.startswith(f"{package}."):
                 found[type(one).__name__] = one, set()

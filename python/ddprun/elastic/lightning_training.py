@@ -31,7 +31,7 @@ from ddprun.elastic.membership import say_recovery
 from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session import Recovery
 from ddprun.elastic.store import JobOver
-from ddprun.elastic.transfer import broadcast, copied
+from ddprun.elastic.transfer import broadcast, copied, version_of
 
 UPDATED = 2  # a purpose of random numbers: all that follows an update
 _ENTRY = -2  # the journal's number of updates until a newcomer has reached its peers' batch
@@ -53,12 +53,14 @@ class Training:
         self._model = strategy.model
         self._optimizers = list(trainer.optimizers)
         self._schedulers = [config.scheduler for config in trainer.lr_scheduler_configs]
-        self._parameters = [parameter for parameter in self._model.module.parameters() if parameter.requires_grad]
+        self._parameters = list(self._model.module.parameters())
+        self._wrapped = reducer.trained(self._model.module)
         self._buffers = Buffers(self._model.module, self._model.parameters_to_ignore)
         self._has_own_buffers = bool(self._model.broadcast_buffers)
         self._model.broadcast_buffers = False  # made equal before each update instead: no rank's are lost with it
         self._on_refusal, self._why_not = on_refusal, ""
         self._unkept = None      # of such a script
+        self._noted, self._is_updating = None, False  # of _note_versions()
         self._entered_at = None  # a newcomer's updates as it entered the loops
         self._state = State(trainer, self._refuse)
         self._place = membership.rank, membership.size
@@ -115,10 +117,27 @@ class Training:
 
     def _why_it_ends(self):
         """Why this process can't go on after a loss; "" = it can."""
-        if self._why_not or self._unkept is None:
+        if self._why_not:
             return self._why_not
-        changed = self._unkept.changed()
+        if self._has_moved():
+            return "parameters or buffers were changed after the update, and a new worker would change them again"
+        changed = [] if self._unkept is None else self._unkept.changed()
         return f"a new worker can't be given {', '.join(changed[:3])}" if changed else ""
+
+    def _note_versions(self):
+        """Call it when parameters and buffers are such as a new worker would begin with."""
+        self._noted = self._in_step, self._versions(self._in_step)
+        self._is_updating = False
+
+    def _versions(self, in_step):
+        """What changes with the state between two updates; within a step with trained parameters alone: passes change buffers."""
+        tensors = [one for one in self._parameters if one.requires_grad] if in_step else [*self._parameters, *self._buffers.tensors()]
+        return [(id(one), version_of(one)) for one in tensors]
+
+    def _has_moved(self):
+        """Whether something else than the optimizer has changed the state since. Threads: any."""
+        noted = self._noted
+        return noted is not None and self._versions(noted[0]) != noted[1] and not self._is_updating and noted is self._noted
 
     def _refuse(self, what, text):
         if self._on_refusal is None:
@@ -150,7 +169,7 @@ class Training:
         self._journal.go_to(0)
         self._journal.recover = self._recover_in_place
         membership.same_place = True
-        membership.watch()
+        membership.watch([self._model])
 
     # ---- the loops
 
@@ -237,6 +256,7 @@ class Training:
                                   for one in self._optimizers],
                        "schedulers": [copied(one.state_dict()) for one in self._schedulers]}
         self._buffers.keep()
+        self._note_versions()
         progress.mark(progress.STEP, self.updates + 1)
 
     def _has_news(self):
@@ -312,6 +332,7 @@ class Training:
             self.guarded(self._tell, loss)
         if self._broken:
             raise _Broken
+        self._is_updating = True
         return loss
 
     def guarded(self, function, *arguments, **named):
@@ -367,6 +388,7 @@ class Training:
         self._in_step = self._broken = False
         self._journal.go_to(self.updates)
         self._micro = 0
+        self._note_versions()
         self._seed(UPDATED)
 
     # ---- what breaks
@@ -420,7 +442,7 @@ class Training:
             raise RuntimeError("elastic.DDPStrategy: all workers that had the state are lost: all processes are restarted")
         leader = positions.index(newest)
         self._layout = notes[leader]["layout"]
-        reducer.reform(self._model, self._layout)
+        reducer.reform(self._model, self._layout, self._wrapped)
         self._is_settled = False
         state = self._whole_state(leader) if membership.rank == leader else None
         was_healed = False
@@ -448,7 +470,7 @@ class Training:
         """For ranks with an older one."""
         buffers = self._buffers.kept() if self._in_step else self._buffers.placed()
         return {"leader": leader, "in_step": self._in_step, "shared": self._first if self._in_step else self._last, "first": self._first,
-                "after": self._after, "parameters": list(self._model.module.parameters()), "buffers": buffers,
+                "after": self._after, "parameters": list(self._model.module.parameters()), "trained": reducer.trained(self._model.module), "buffers": buffers,
                 "optimizers": [one.state_dict() for one in self._optimizers], "small": self._small, "own": self._state.plain(self._own),
                 "kinds": self._state.kinds(), "told": self._told, "log": self._journal.entries, "epoch_log": self._epoch_log,
                 "is_resumed": self._is_resumed}
@@ -462,6 +484,7 @@ class Training:
         with torch.no_grad():
             for parameter, given in zip(self._model.module.parameters(), state["parameters"]):
                 parameter.copy_(given)
+        reducer.set_trained(self._model.module, state["trained"])
         self._buffers.put(state["buffers"])
         for one, given in zip(self._optimizers, state["optimizers"]):
             one.load_state_dict(given)

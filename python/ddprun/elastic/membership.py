@@ -25,6 +25,8 @@ import signal
 import sys
 import threading
 
+import torch.distributed as dist
+
 from ddprun import grpc_channel
 from ddprun.agent import Agent, RpcError
 from ddprun.elastic.groups import Over, groups, register
@@ -36,10 +38,11 @@ from ddprun.elastic.store import AgentStore, JobOver, PeerError
 _ASK_SECONDS = 600.0
 _SIGNAL_SECONDS = 60.0
 _KEPT, _NEW = b"kept", b"new"
+_FAILED = " exited with code "  # in the agent's reason
 _LIGHTNING = ("lightning", "pytorch_lightning")
-# Words in errors of Gloo's, and of stores, when a peer is lost. The cause is certain when the agent reports that the generation
-# is over.
-_PEERS_WORDS = ("gloo", "connection", "broken pipe", "socket", "timed out", "peer")
+# Names of sources, in errors of collectives that torch has no class for. The cause is certain when the agent reports that the
+# generation is over.
+_COLLECTIVES = ("gloo", "nccl")
 # The agent notices the end of a process within milliseconds. One that ends by an exception takes a second or two.
 _WORD_SECONDS = 60.0
 
@@ -55,6 +58,7 @@ class Membership:
         self.same_place = False  # this process can go on only with the same rank among as many workers
         self._is_watching = False
         self._greeted = 0  # a generation
+        self._joined = 1   # the newest generation in which all have joined
         self.offers = []   # by rank, what survivors offered as they greeted each other in it; b"" = nothing
         self.fetch = None  # of the state that was offered to this process as it arrived
         self.gift = b""  # what survivors give a newcomer as it arrives; what it was given
@@ -77,7 +81,7 @@ class Membership:
     def caused(self, error):
         """Whether a RuntimeError comes from a peer's loss instead of this rank."""
         over = self.over
-        if not over.why and (isinstance(error, PeerError) or any(word in str(error).lower() for word in _PEERS_WORDS)):
+        if not over.why and (isinstance(error, (PeerError, dist.DistError)) or any(one in str(error).lower() for one in _COLLECTIVES)):
             over.wait(lambda told: told.why, _WORD_SECONDS)
         return bool(over.why)
 
@@ -99,9 +103,13 @@ class Membership:
             self.watch()  # what it sets up alone is of use in a later generation, too
             self.fetch, self.offers = Fetch(self.offers, self.rank), []
 
-    def watch(self):
-        """Makes this process go on from now on when its generation ends, and each one that follows. The set-up is over."""
+    def watch(self, models=()):
+        """Makes this process go on from now on when its generation ends, and each one that follows. The set-up is over.
+
+        models: what is trained.
+        """
         if not self.is_newcomer and groups.set_up is not None:
+            groups.set_up.end(models)
             self._results, groups.set_up = groups.set_up.results, None
         if not self._is_watching:
             self._is_watching = True
@@ -134,7 +142,7 @@ class Membership:
         notes = groups.store.gather(names[self.rank], note, names)
         groups.stands_in, groups.set_up = False, None
         groups.reform(self.rank, self.size)
-        self.is_newcomer = False
+        self.is_newcomer, self._joined = False, self.generation
         return notes
 
     def _take_place(self):
@@ -161,6 +169,11 @@ class Membership:
         self.offers = [one[len(_KEPT):] if one.startswith(_KEPT) else b"" for one in told]
         return told
 
+    def _why_nobody_joins(self, generation, reason):
+        """A worker that ends with an error before it has joined would do so again beside the same peers, until no restart is left."""
+        failed = _FAILED in reason and self._joined < generation
+        return f"{reason}, before it joined the others" if failed else ""
+
     def _await_ends(self, over, generation):
         while over is not None:
             self._await_end(over, generation)
@@ -179,7 +192,7 @@ class Membership:
     def _await_end(self, over, generation):
         try:
             reason = self.agent.await_generation_end(generation, over.watched.set, self.same_place)
-            why = self._set_up.why or self.why_not()
+            why = self._set_up.why or self.why_not() or self._why_nobody_joins(generation, reason)
             over.tell(reason, fatal=bool(why))
             if why:
                 self._say_on_node(f"{why}: all processes are restarted", generation)

@@ -29,6 +29,7 @@ from ddprun.elastic.checkpoints import BUCKETS_KNOWN, Checkpoints, innermost, sa
 from ddprun.elastic.membership import say as say_of_all
 from ddprun.elastic.session import Session
 from ddprun.elastic.snapshot import as_own, load_optimizer, storages_of
+from ddprun.elastic.transfer import state_of
 
 # How long a rank waits for the others to say which steps they have.
 _MEETING_SECONDS = 1800.0
@@ -204,11 +205,11 @@ class MemoryCheckpoint:
             elif isinstance(part, torch.Generator):
                 part.set_state(state)
             elif state is not None:
-                part.load_state_dict(as_own(state, part.state_dict()))
+                part.load_state_dict(as_own(state, _state_of(part)))
         self._layouts = tree["layouts"]
         for model, layout in zip(self._models(), self._layouts):
             if layout is not None and not reducer.missing_parts():
-                reducer.reform(model, layout)
+                reducer.reform(model, layout, reducer.trained(model.module))
         if has_generators:
             _set_generators(tree["generators"])
 
@@ -224,7 +225,9 @@ class MemoryCheckpoint:
 
 
 def _state_of(part):
-    return part.get_state() if isinstance(part, torch.Generator) else part.state_dict()
+    if isinstance(part, torch.Generator):
+        return part.get_state()
+    return state_of(part) if isinstance(part, torch.nn.Module) else part.state_dict()
 
 
 def _generators():

@@ -7,7 +7,7 @@ from torch.nn.parallel import DistributedDataParallel
 from ddprun.data import ElasticSampler
 from ddprun.elastic import reducer
 from ddprun.elastic.buffers import Buffers
-from ddprun.elastic.transfer import copied, version_of
+from ddprun.elastic.transfer import copied, load_into, state_of, version_of
 
 
 def several(value):
@@ -59,6 +59,7 @@ class Parts:
         self._known_models = {}  # those of _models_of()
         self._waiting = set()  # the models whose update in this step is still to come, by number, if there are several optimizers
         self._layouts = [None] * len(self.models)
+        self._wrapped = [reducer.trained(self._bare(model)) for model in self.models]
         self._unsettled = list(self.models)
         self._small = None  # what begin() kept
         self._place = None  # the sampler's state as the step under way began
@@ -202,12 +203,13 @@ class Parts:
     def reform(self, layouts):
         """layouts: a peer's layouts()."""
         self._layouts, self._unsettled = layouts, list(self.models)
-        for model, layout in zip(self.models, layouts):
-            reducer.reform(model, layout)
+        for model, layout, trained in zip(self.models, layouts, self._wrapped):
+            reducer.reform(model, layout, trained)
 
     def state(self):
         """The whole state, for a rank with an older one; tensors aren't copied. Call it after put_back()."""
-        return {"models": [self._bare(model).state_dict() for model in self.models],
+        return {"models": [state_of(self._bare(model)) for model in self.models],
+                "trained": [reducer.trained(self._bare(model)) for model in self.models],
                 "unsaved": [buffers.unsaved() for buffers in self._buffers],
                 "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
                 "small": {"groups": None, "stateful": [one.state_dict() for one in self.stateful()]},
@@ -218,12 +220,18 @@ class Parts:
         with torch.no_grad():
             for model, buffers, given in zip(self.models, self._buffers, state["models"]):
                 buffers.make(given)
-                model.module.load_state_dict(given)
+                load_into(model.module, given)
+        self._put_trained(state)
         for buffers, given in zip(self._buffers, state["unsaved"]):
             buffers.put_unsaved(given)
         for optimizer, given in zip(self.optimizers, state["optimizers"]):
             optimizer.load_state_dict(given)
         self._put_small(state["small"])
+
+    def _put_trained(self, state):
+        """A script may freeze parameters, or begin to train others, at an epoch of its choice."""
+        for model, given in zip(self.models, state["trained"]):
+            reducer.set_trained(self._bare(model), given)
 
     def go_to(self, place):
         """Takes a peer's place in the data; no step is under way. Returns whether the loader's iteration goes on, because it was at

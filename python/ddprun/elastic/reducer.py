@@ -36,9 +36,30 @@ def layout_of(ddp):
     return [[int(one) for one in bucket.split()] for bucket in data["rebuilt_per_bucket_param_indices"].split(",")]
 
 
-def reform(ddp, layout):
-    """layout: layout_of() a peer's, or None where no peer has one."""
+def trained(module):
+    """Whether each of its parameters is trained."""
+    return [one.requires_grad for one in module.parameters()]
+
+
+def set_trained(module, flags):
+    """flags: trained() of a module alike."""
+    for one, is_trained in zip(module.parameters(), flags):
+        one.requires_grad_(is_trained)
+
+
+def reform(ddp, layout, flags):
+    """layout: layout_of() a peer's, or None where no peer has one. flags: trained() of the module when it was wrapped. The reducer
+    is for these for good: it knows nothing of those that a script has frozen since, or has begun to train."""
     ddp.reducer = ddp.logger = None  # takes its hooks off the parameters
+    now = trained(ddp.module)
+    set_trained(ddp.module, flags)
+    try:
+        _make(ddp, layout)
+    finally:
+        set_trained(ddp.module, now)
+
+
+def _make(ddp, layout):
     parameters, expects_sparse = ddp._build_params_for_reducer()
     names = ddp._build_debug_param_to_name_mapping(parameters)
     original = dist._compute_bucket_assignment_by_size

@@ -13,6 +13,7 @@ One former rank's state at a time is in memory beside the new one.
 import torch
 
 from ddprun.elastic.snapshot import Shard
+from ddprun.elastic.transfer import state_of
 
 
 class OtherLayout(Exception):
@@ -42,6 +43,8 @@ def likes_of(part):
     """`own` for the state of a module, an optimizer, or another thing with state_dict()."""
     if isinstance(part, torch.optim.Optimizer):
         return {"state": dict(enumerate(parameter for group in part.param_groups for parameter in group["params"]))}
+    if isinstance(part, torch.nn.Module):
+        return state_of(part)
     return part.state_dict() if hasattr(part, "state_dict") else None
 
 

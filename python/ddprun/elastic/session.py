@@ -27,6 +27,7 @@ from collections import namedtuple
 import torch
 import torch.distributed as dist
 from torch.nn.parallel import DistributedDataParallel
+from torch.optim.optimizer import register_optimizer_step_pre_hook
 
 from ddprun import progress
 from ddprun.elastic import accelerated, handover, seeds
@@ -41,7 +42,9 @@ from ddprun.elastic.transfer import broadcast, refolded, tensors_in, version_of
 
 _ADVICE = ("; this ends the process, and takes one of --max_restarts: put the collective into \"with session.step():\" (docs/ELASTIC.md, "
            "\"Collectives of your own\")")
-_EPOCH_NAMES = ("epoch", "ep", "epoch_idx", "epoch_index", "epoch_num", "epoch_number")  # of loops' variables
+# Names of loops' variables.
+_EPOCH_NAMES = ("epoch", "ep", "epoch_idx", "epoch_index", "epoch_num", "epoch_number")
+_STEP_NAMES = ("step", "steps", "global_step", "iteration", "iter_num", "it", "n_steps", "num_steps", "step_count", "steps_done", "updates")
 Recovery = namedtuple("Recovery", "generation step seconds healed")
 Recovery.__doc__ = """One recovery: the generation and step with which this rank went on, from the first error or the agent's word on;
 whether it was given a peer's state."""
@@ -143,6 +146,7 @@ class Session:
         self._has_met = False  # all ranks have, since the last step was begun
         self._done = 0         # batches of a step that was done by others, to be passed over
         self._broken = self._attempted = self._is_in_step = False
+        self._is_updating = False  # one of its optimizers steps, perhaps by another one inside of it
         self._since = 0.0
         self._was_given = False  # a state, in the recovery under way
         self.recoveries = []
@@ -201,7 +205,7 @@ class Session:
 
     def _batches_of(self, loader):
         self._check_loader(loader)
-        self._check_epoch(_variables_of_caller())
+        self._check_counts(_variables_of_caller())
         self._undo_loads()
         accelerated.adapt(loader, self._parts.sampler, self._seed_place)
         ends = accelerated.Ends(loader)
@@ -249,8 +253,8 @@ class Session:
         raise TypeError("elastic.Session.batches() takes a loader of the Session's sampler: DataLoader(data, batch_sampler=sampler), "
                         "without batch_size, shuffle and sampler")
 
-    def _check_epoch(self, variables):
-        """Says that a loop would train epochs again, because a new worker's count of them begins at 0."""
+    def _check_counts(self, variables):
+        """Says that a loop would train epochs or steps again, because a new worker's count of them begins at 0."""
         is_new = self._membership is not None and self._membership.generation > 1
         if self._is_checked or not is_new:
             return
@@ -259,6 +263,9 @@ class Session:
             if name in _EPOCH_NAMES and type(value) is int and value < epoch:
                 say_of_rank(f"training is in epoch {epoch}, and the loop's {name} is {value}: the loop trains {epoch - value} epochs more "
                             f"than it should; write `for {name} in session.epochs(N)` (docs/ELASTIC.md)")
+            if name in _STEP_NAMES and type(value) is int and value == 0 < self._steps:
+                say_of_rank(f"{self._steps} steps are done, and the loop's {name} is 0: this worker goes on after the others have ended, if the "
+                            f"loop ends by it; take session.step_number (docs/ELASTIC.md)")
 
     def _undo_loads(self):
         """Before the first batch: what a newcomer's script has loaded since the Session was made is older than what it was given."""
@@ -312,7 +319,7 @@ class Session:
 
     def _start(self):
         """From now on this process goes on when a peer is lost."""
-        self._membership.watch()
+        self._membership.watch(self._parts.models)
 
     # ---- a step
 
@@ -389,6 +396,18 @@ class Session:
             optimizer.register_step_post_hook(self._after_update)
         for scaler in self._parts.scalers:
             self._watch_scaler(scaler)
+        if self._membership is not None:
+            register_optimizer_step_pre_hook(self._check_optimizer)
+
+    def _check_optimizer(self, optimizer, *_):
+        """An optimizer that the loop has made since the Session would be another one in a new worker."""
+        parts = self._parts
+        if not self._kept or self._is_updating or any(unwrapped(optimizer) is one for one in parts.optimizers):
+            return
+        own = {id(parameter) for model in parts.models for parameter in model.parameters()}
+        if any(id(parameter) in own for group in optimizer.param_groups for parameter in group["params"]):
+            raise TypeError(f"elastic.Session isn't given the {type(optimizer).__name__} that this loop steps with: make it before the Session; "
+                            "optimizer.add_param_group() adds parameters later")
 
     def _watch_scaler(self, scaler):
         """A scaler leaves out updates whose gradients aren't finite: on all ranks, and the step is done."""
@@ -404,6 +423,7 @@ class Session:
         scaler.step = watched
 
     def _before_update(self, optimizer, arguments, named):
+        self._is_updating = True
         closure = arguments[1] if len(arguments) > 1 else named.get("closure")
         if closure is None:
             self._prepare_update(optimizer)
@@ -426,6 +446,7 @@ class Session:
 
     def _after_update(self, optimizer, arguments, named):
         # Here, not at the next batch: a checkpoint that the body saves after its update must have the state after it.
+        self._is_updating = False
         if not self._kept:
             return
         if self._broken:

@@ -30,6 +30,7 @@ from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session import Session
 from ddprun.elastic.snapshot import as_own, load_optimizer
 from ddprun.elastic.store import PeerError
+from ddprun.elastic.transfer import load_into, state_of
 
 _EVERY = 10
 # What clean() uses of a module's state, of the contexts that its modules share, and of the group of its parameters.
@@ -136,7 +137,8 @@ class ShardedParts(Parts):
     def load(self, state):
         for model, given in zip(self.models, state["models"]):
             if given is not None:  # else it was read into the model's own memory
-                model.load_state_dict(as_own(given, model.state_dict()))
+                load_into(model, as_own(given, state_of(model)))
+        self._put_trained(state)
         for buffers, given in zip(self._buffers, state["unsaved"]):
             buffers.put_unsaved(given)
         for optimizer, given in zip(self.optimizers, state["optimizers"]):
@@ -221,7 +223,7 @@ class ShardMemory:
     def take_over(self, step, world, holders, notes):
         """Returns this rank's state of a step that another number of ranks has saved. A collective. OtherLayout; PeerError."""
         parts, place = self._parts, self._membership
-        own = {"models": [model.state_dict() for model in parts.models],
+        own = {"models": [state_of(model) for model in parts.models],
                "optimizers": [resharding.likes_of(optimizer) for optimizer in parts.optimizers],
                "small": {"stateful": [one.state_dict() for one in parts.stateful()]}}
         former = self._copies.former(notes, step, world, holders)
@@ -322,7 +324,7 @@ class ShardedSession(Session):
             self._memory.forget_others(self._steps, self._membership.size)
             self._memory.begin_copies(notes, self._membership.rank)
         self._membership.same_place = True
-        self._membership.watch()
+        self._membership.watch(self._parts.models)
 
     def _told(self, what, own):
         names = [f"ddprun/{what}{rank}" for rank in range(self._membership.size)]

@@ -15,7 +15,7 @@ import pickle
 import torch
 
 from ddprun.elastic.slots import size_of
-from ddprun.elastic.transfer import mapped
+from ddprun.elastic.transfer import mapped, state_of
 
 # Smaller tensors are copied at once; to wait for them costs more.
 _SMALL_BYTES = 65536
@@ -40,8 +40,8 @@ def storages_of(optimizers):
     found = set()
     for optimizer in optimizers:
         for group in optimizer.param_groups:
-            found.update(_storage(parameter) for parameter in group["params"])
-        mapped(dict(optimizer.state.items()), lambda tensor: found.add(_storage(tensor)))
+            found.update(storage_of(parameter) for parameter in group["params"])
+        mapped(dict(optimizer.state.items()), lambda tensor: found.add(storage_of(tensor)))
     return found
 
 
@@ -59,7 +59,8 @@ def size_ahead(tree, optimizers):
     return size_of(b"", sizes) + sum(_TEXT_BYTES for _ in sizes) + _SMALL_BYTES
 
 
-def _storage(tensor):
+def storage_of(tensor):
+    """The address of its memory."""
     return local_of(tensor).untyped_storage().data_ptr()
 
 
@@ -206,8 +207,8 @@ class Shard:
 
 def _own_tensors(module, state):
     """[(leaf's number, the module's own tensor)] where state is all tensors, of the same form; else None."""
-    own = module.state_dict()
-    homes = {_storage(one) for one in (*module.parameters(), *module.buffers())}
+    own = state_of(module)
+    homes = {storage_of(one) for one in (*module.parameters(), *module.buffers())}
     if list(own) != list(state):
         return None
     found = []
@@ -215,7 +216,7 @@ def _own_tensors(module, state):
         tensor = local_of(own[name]) if isinstance(own[name], torch.Tensor) else None
         if tensor is None or not isinstance(leaf, _Leaf) or tuple(tensor.shape) != leaf.shape or tensor.dtype != leaf.dtype:
             return None
-        if tensor.numel() and _storage(tensor) not in homes:
+        if tensor.numel() and storage_of(tensor) not in homes:
             return None  # a copy that a hook has made
         found.append((leaf.number, tensor))
     return found

@@ -33,7 +33,7 @@ import torch
 import torch.distributed as dist
 
 from ddprun import progress
-from ddprun.elastic import handover, seeds
+from ddprun.elastic import handover, seeds, unkept
 from ddprun.elastic.groups import groups
 from ddprun.elastic.membership import say_recovery
 from ddprun.elastic.parts import Parts
@@ -55,6 +55,8 @@ _ARGUMENTS = {
                                  "learning_rate")}
 # In place of a checkpoint: the state is there already.
 _RESUMED = "(a peer's state)"
+# What a script gives a Trainer, beside the model and callbacks.
+_OF_SCRIPTS = ("data_collator", "train_dataset", "eval_dataset", "compute_metrics", "compute_loss_func", "preprocess_logits_for_metrics")
 # Optimizers that update in backward passes, or swap the parameters for evaluations.
 _OPTIMIZERS = ("lomo", "adalomo", "layerwise", "schedule_free")
 
@@ -116,7 +118,8 @@ class Attached:
         self._since = 0.0
         self._was_given = False  # a state, in the recovery under way
         self.recoveries = []
-        self._originals = {}
+        self._originals, self._replaced = {}, []
+        self._unkept = None  # of a script that hasn't asked to be kept
         self._wrap(trainer, "train", self._train)
         for name in _PARTS:
             self._wrap(trainer, name, getattr(self, "_on" + (name if name.startswith("_") else "_" + name)))
@@ -125,13 +128,15 @@ class Attached:
 
     def _wrap(self, owner, name, wrapper):
         self._originals[name] = getattr(owner, name)
+        self._replaced.append((owner, name, {key: value for key, value in vars(owner).items() if key == name}))
         setattr(owner, name, wrapper)
 
     def detach(self):
-        """The Trainer's loop is its own again."""
-        for owner in (self._trainer, self._trainer.callback_handler):
-            for name in self._originals:
-                vars(owner).pop(name, None)
+        """The Trainer's loop is its own again, or the script's, which may have put functions of its own into it."""
+        while self._replaced:
+            owner, name, own = self._replaced.pop()
+            vars(owner).pop(name, None)
+            vars(owner).update(own)
 
     def train(self, original, *arguments, **named):
         """The Trainer's train(), where one of a child is under way. original: the Trainer's own."""
@@ -194,8 +199,9 @@ class Attached:
         told = groups.store.gather(names[self._membership.rank], str(Seeds.own()).encode(), names)
         self._seeds = Seeds(int(one) for one in told)
         self._move(_AFTER if trainer.args.eval_on_start else _OVER)
+        self._look()
         self._membership.same_place = True
-        self._membership.watch()
+        self._membership.watch(self._parts.models)
 
     def _made_parts(self, what):
         """(the Parts, ""), or (None, what isn't kept), the same on all ranks. what: has been found already."""
@@ -218,6 +224,23 @@ class Attached:
         if what and parts is not None:
             parts.give_back_buffers()
         return parts, what
+
+    def _look(self):
+        """Has the script's own objects compared with what they are now, when a worker is lost."""
+        if self._on_refusal is not None:
+            trainer, kept = self._trainer, self._trainer.callback_handler.callbacks
+            others = [one for one in kept if not hasattr(one, "from_state")]  # those that have it keep what they change
+            found = {**unkept.modules_of(self._parts.models[0].module),
+                     **{type(one).__name__: (one, frozenset()) for one in others if not unkept.is_frameworks(type(one))},
+                     "the Trainer": (trainer, frozenset(vars(trainer).keys() - set(_OF_SCRIPTS)))}
+            self._unkept = unkept.Watch(found, [*kept, *self._parts.models])
+            self._membership.why_not = self._why_it_ends
+
+    def _why_it_ends(self):
+        """Why this process can't go on after a loss; "" = it can."""
+        changed = [] if self._unkept is None else self._unkept.changed()
+        changed = [one for one in changed if not self._memory.keeps(one.removesuffix(" of the Trainer"))]
+        return f"a new worker can't be given {', '.join(changed[:3])}" if changed else ""
 
     def _on_evaluate(self, *arguments, **named):
         trainer = self._trainer
@@ -339,6 +362,8 @@ class Attached:
                 named.update(grad_norm=self._grad_norm, learning_rate=self._rate)
             self._seed(_BETWEEN)
             return self._call("_maybe_log_save_evaluate", **named)
+        if self._unkept is None:
+            self._look()  # a newcomer's first step makes what the others' first one has made
         self._updated, self._done, self._table = False, self._next, self._new_table
         self._grad_norm, self._rate = named["grad_norm"], named.get("learning_rate")
         if control.should_log or control.should_evaluate or control.should_save:

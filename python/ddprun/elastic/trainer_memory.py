@@ -73,6 +73,10 @@ class Memory:
             "callbacks": pickle.dumps([one.state() for one in self._callbacks()])}
         self._loaders = list(references.dataloader_references) if references is not None else []
 
+    def keeps(self, name):
+        """Whether an attribute of the Trainer's is one of the loop's."""
+        return name not in self._strange and _size(vars(self._trainer).get(name)) < float("inf")
+
     def put_back(self):
         """Restores the Trainer as it was when the copy was made."""
         for name in set(self._attributes()) - set(self._kept["attributes"]):

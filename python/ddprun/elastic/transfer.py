@@ -92,6 +92,21 @@ def mapped(tree, change, kind=torch.Tensor, other=lambda leaf: leaf):
     return other(tree)
 
 
+def state_of(module):
+    """A module's whole state. A script may have put a state_dict() of its own into a model, for smaller checkpoints."""
+    replaced = [(one, vars(one).pop("state_dict")) for one in module.modules() if "state_dict" in vars(one)]
+    try:
+        return torch.nn.Module.state_dict(module)
+    finally:
+        for one, own in replaced:
+            vars(one)["state_dict"] = own
+
+
+def load_into(module, state):
+    """state: state_of() a peer's."""
+    torch.nn.Module.load_state_dict(module, state)
+
+
 def version_of(tensor):
     """torch's count of changes to a tensor; 0 where it doesn't count."""
     return 0 if tensor.is_inference() else tensor._version

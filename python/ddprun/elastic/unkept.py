@@ -26,11 +26,13 @@ _ELEMENTS, _OBJECTS = 1000, 10000  # looked at, of a container and of a value
 _ARRAY_BYTES = 1 << 20
 _DEPTH = 5
 # Objects of these packages are the frameworks' business.
-_FRAMEWORKS = ("torch", "torchmetrics", "lightning", "pytorch_lightning", "lightning_fabric", "lightning_utilities", "ddprun", "importlib", "logging",
-               "runpy")
+_FRAMEWORKS = ("torch", "torchmetrics", "lightning", "pytorch_lightning", "lightning_fabric", "lightning_utilities", "transformers", "accelerate",
+               "trl", "peft", "datasets", "datasets_modules", "evaluate", "evaluate_modules", "tokenizers", "ddprun", "importlib", "logging", "runpy")
+_TORCHS = frozenset((*vars(torch.nn.Module()), "forward"))  # which frameworks replace
 
 
-def _is_frameworks(kind):
+def is_frameworks(kind):
+    """Whether a class is a framework's: its objects aren't the script's."""
     return kind.__module__.split(".")[0] in _FRAMEWORKS
 
 
@@ -39,7 +41,7 @@ def _private_names(kind):
     """The private attributes that the frameworks' own classes have in an object of a script's class: they set some of them late."""
     found = set()
     for base in kind.__mro__:
-        if base is not object and _is_frameworks(base):
+        if base is not object and is_frameworks(base):
             for one in vars(base).values():
                 code = getattr(getattr(one, "fget", getattr(one, "__func__", one)), "__code__", None)
                 found.update(name for name in getattr(code, "co_names", ()) if name[:1] == "_")
@@ -109,7 +111,7 @@ class _Print:
             self._add_all((cell.cell_contents for cell in value.__closure__ or ()), depth)
         elif isinstance(value, types.MethodType):
             self._add(value.__self__, depth + 1)
-        elif not isinstance(value, (torch.nn.Module, type, types.ModuleType)) and not _is_frameworks(kind):
+        elif not isinstance(value, (torch.nn.Module, type, types.ModuleType)) and not is_frameworks(kind):
             own = getattr(value, "__dict__", {})
             frameworks = _private_names(kind) & own.keys()
             self._add_all(_flat({name: one for name, one in list(own.items()) if name not in frameworks} if frameworks else own), depth)
@@ -138,6 +140,19 @@ def callers():
     return found
 
 
+def modules_of(model):
+    """For Watch: {name: (a module, the names of attributes that are the framework's)} of all modules of a model. Of torch's own only
+    plain attributes are looked at, such as a Dropout's p; a recurrent layer lists its parameters."""
+    found = {}
+    for name, one in model.named_modules():
+        kind = type(one)
+        if not is_frameworks(kind):
+            found[name or "the model"] = one, _TORCHS
+        elif kind.__module__.startswith("torch.nn.modules."):
+            found[name or "the model"] = one, _TORCHS | {key for key, value in vars(one).items() if type(value) not in (*_PLAIN, str)}
+    return found
+
+
 class Watch:
     """What a script's objects were."""
 
@@ -156,7 +171,7 @@ class Watch:
         found = {}
         for what, (one, ignored) in self._objects.items():
             ignored = ignored | _private_names(type(one))
-            for kind in [one, *(kind for kind in type(one).__mro__ if not _is_frameworks(kind) and kind is not object)]:
+            for kind in [one, *(kind for kind in type(one).__mro__ if not is_frameworks(kind) and kind is not object)]:
                 found.update((f"{name} of {what}", _Print(self._kept).of(value)) for name, value in list(vars(kind).items()) if name not in ignored)
         for frame in self._frames:
             module = frame.f_globals.get("__name__")
