@@ -40,7 +40,7 @@ if(DDPRUN_WORKER)
   # ddprun::worker and its parts.
   set_target_properties(ddprun_worker PROPERTIES EXPORT_NAME worker)
   target_compile_features(ddprun_worker INTERFACE cxx_std_20)
-  set(_ddprun_runtime ddprun_worker ddprun_worker_client ddprun_worker_cuda ddprun_worker_data ddprun_worker_data_core
+  set(_ddprun_runtime ddprun_worker ddprun_worker_client ddprun_worker_data ddprun_worker_data_core
       ddprun_worker_env ddprun_worker_metrics ddprun_worker_options ddprun_worker_shm ddprun_base ddprun_base_core ddprun_yaml
       ddprun_agent_proto ddprun_tensorboard_proto)
   install(TARGETS ${_ddprun_runtime}
@@ -59,12 +59,10 @@ if(DDPRUN_WORKER)
     DESTINATION ${CMAKE_INSTALL_INCLUDEDIR}/ddprun/internal/base COMPONENT runtime)
 
   # Loaded on machines with GPUs.
-  foreach(plugin ddprun_cuda ddprun_nccl)
-    if(TARGET ${plugin})
-      add_dependencies(installable ${plugin})
-      install(TARGETS ${plugin} LIBRARY DESTINATION ${_ddprun_libraries} COMPONENT runtime)
-    endif()
-  endforeach()
+  if(TARGET ddprun_nccl)
+    add_dependencies(installable ddprun_nccl)
+    install(TARGETS ddprun_nccl LIBRARY DESTINATION ${_ddprun_libraries} COMPONENT runtime)
+  endif()
 
   # The torch that worker/torch has found.
   foreach(_variable TorchCpu_ROOT TorchCpu_VERSION)

@@ -64,8 +64,6 @@ def environment(python, torch, place):
         "DDPRUN_NCCL_PLUGIN": program("libddprun_nccl.so", "bin/libddprun_nccl.so"),
         "DDPRUN_NCCL_HOST": program("libnccl_host.so", "tests/gpu/libnccl_host.so"),
         "DDPRUN_FAKE_DRIVER": program("fake_nvml", "tests/fake_nvml"),
-        "DDPRUN_CUDA_PLUGIN": program("libddprun_cuda.so", "bin/libddprun_cuda.so"),
-        "DDPRUN_CUDA_GPU_TEST": program("worker_cuda_gpu_test", "tests/worker_cuda_gpu_test"),
         "DDPRUN_INSTALLED": program("installed", "installed"),
         # Programs with LibTorch use the LibTorch of this machine.
         "LD_LIBRARY_PATH": ":".join(path for path in paths if path), "PYTHONUNBUFFERED": "1", "PYTHONDONTWRITEBYTECODE": "1",

@@ -21,12 +21,12 @@ COMPRESSION = {"id": lzma.FILTER_LZMA2, "preset": 1, "dict_size": 64 * 2 ** 20}
 # Targets of the build, and their paths; in a bundle all are in bin.
 PROGRAMS = {
     "ddprun": "bin/ddprun", "session_probe": "bin/session_probe", "digits": "bin/digits", "char_gpt": "bin/char_gpt",
-    "ddprun_nccl": "bin/libddprun_nccl.so", "ddprun_cuda": "bin/libddprun_cuda.so",
+    "ddprun_nccl": "bin/libddprun_nccl.so",
     "nccl_host": "tests/gpu/libnccl_host.so", "fake_nvml": "tests/fake_nvml/libnvidia-ml.so.1",
-    "worker_cuda_gpu_test": "tests/worker_cuda_gpu_test", "worker_bench_checkpoint": "bin/worker_bench_checkpoint",
+    "worker_bench_checkpoint": "bin/worker_bench_checkpoint",
 }
 # Built only if there is a CUDA toolkit. A bundle needs them: without a toolkit --pack fails with that text.
-OF_CUDA = ("ddprun_nccl", "ddprun_cuda", "worker_cuda_gpu_test")
+OF_CUDA = ("ddprun_nccl",)
 TUTORIAL = ROOT / "docs" / "tutorials" / "cpp.md"
 # The libraries of a program that every machine with torch has.
 EVERYWHERE = re.compile(r"/(libtorch\w*|libc10\w*|libgomp|libcu\w+|ld-linux-x86-64|"

@@ -33,8 +33,6 @@ FAKE_DRIVER = os.environ.get("DDPRUN_FAKE_DRIVER", "")  # the folder of a libnvi
 INSTALLED = Path(os.environ.get("DDPRUN_INSTALLED") or "/nowhere")
 NCCL_HOST = os.environ.get("DDPRUN_NCCL_HOST", "")
 NCCL_PLUGIN = os.environ.get("DDPRUN_NCCL_PLUGIN", "")
-# The fixture starts programs without our variables; C++ programs find their kernels by this one.
-KERNELS = {name: value for name, value in os.environ.items() if name == "DDPRUN_CUDA_PLUGIN"}
 RANKS = 3  # that share the one GPU
 PATIENCE = 60 * SLOW
 # The one GPU of a twin.
@@ -66,7 +64,7 @@ class GpuCase(BedTestCase):
         super().setUp()
         self.bed.forget_warm()
         self.bed.environment["PYTHON_EXEC"] = PYTHON
-        self.bed.environment.update(shared_gpu() if ON_GPU else {**KERNELS, **self.fake_gpu()})
+        self.bed.environment.update(shared_gpu() if ON_GPU else self.fake_gpu())
 
     def fake_gpu(self, *lines):
         """The environment of a node whose driver has these GPUs (tests/support/fake_nvml.cc); one of no work without any."""
@@ -115,7 +113,7 @@ class GpuCase(BedTestCase):
 
 def shared_gpu():
     """Each rank is a host of its own to NCCL, which then lets several use one GPU."""
-    return {**KERNELS, "LD_PRELOAD": NCCL_HOST, "DDPRUN_NCCL_PLUGIN": NCCL_PLUGIN, "CUDA_VISIBLE_DEVICES": "0",
+    return {"LD_PRELOAD": NCCL_HOST, "DDPRUN_NCCL_PLUGIN": NCCL_PLUGIN, "CUDA_VISIBLE_DEVICES": "0",
             "NCCL_SOCKET_IFNAME": "lo"}
 
 

@@ -27,7 +27,7 @@ _THEIRS_TOO = {"AdamW"}  # LibTorch's, of which a class of ours inherits
 _TEST = re.compile(r"\bTEST(?:_F|_P)?\(\w+, \w+\)|\bINSTANTIATE_TEST_SUITE_P\(\s*\w+")
 _USED_TYPE = re.compile(r"(?<![\w:.>~])([A-Z]\w+)\b(?!\s*\()")
 _USED_FUNCTION = re.compile(r"(?<![\w:.>~])([A-Z]\w+)\(")
-_OURS = re.compile(r"(?<![\w:])(?:(?:ddprun|launcher|rendezvous|worker|shm|cuda|sim|bench|examples)::)+(?=[A-Zk])")  # namespaces
+_OURS = re.compile(r"(?<![\w:])(?:(?:ddprun|launcher|rendezvous|worker|shm|sim|bench|examples)::)+(?=[A-Zk])")  # namespaces
 _USED_CONSTANT = re.compile(r"(?<![\w:.>])(k[A-Z]\w+)\b")
 
 
