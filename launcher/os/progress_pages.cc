@@ -198,24 +198,29 @@ std::vector<Witness> ProgressPages::Witnesses(Instant now, absl::Duration fresh)
     constexpr uint64_t kTimeoutMost = uint64_t{1} << 40;  // 34 years
     witnesses[i].timeout = absl::Milliseconds(std::min(load(kProgressTimeoutOffset), kTimeoutMost));
     const bool final = (load(kProgressFlagsOffset) & kProgressFinal) != 0;
-    if (looked > now || (now - looked > fresh && !final)) continue;
+    if (looked > now) continue;
     Witness& witness = witnesses[i];
+    const auto text = [memory = static_cast<const char*>(pages_[i].memory)](size_t offset,
+                                                                            size_t bytes) {
+      return absl::string_view(memory + offset, strnlen(memory + offset, bytes));
+    };
+    // A copy: the worker may write meanwhile.
+    ReadGroups(std::string(text(kProgressGroupsOffset, kProgressGroupsBytes)), &witness);
+    if (now - looked > fresh && !final) {
+      witness.inside_group.clear();
+      witness.inside_call.clear();
+      continue;
+    }
     witness.final = final;
     witness.collectives = load(kProgressCollectivesOffset);
     witness.looks = load(kProgressLooksOffset);
     witness.places = load(kProgressPlacesOffset);
     witness.jumps = load(kProgressJumpsOffset);
-    const auto text = [memory = static_cast<const char*>(pages_[i].memory)](size_t offset,
-                                                                            size_t bytes) {
-      return absl::string_view(memory + offset, strnlen(memory + offset, bytes));
-    };
     witness.place = Shown(text(kProgressPlaceOffset, kProgressPlaceBytes), kProgressPlaceBytes);
     witness.user_place =
         Shown(text(kProgressUserPlaceOffset, kProgressUserPlaceBytes), kProgressUserPlaceBytes);
     witness.at_locks = (load(kProgressFlagsOffset) & kProgressAtLocks) != 0;
     witness.watcher = static_cast<int64_t>(load(kProgressWatcherOffset));
-    // A copy: the worker may write meanwhile.
-    ReadGroups(std::string(text(kProgressGroupsOffset, kProgressGroupsBytes)), &witness);
   }
   return witnesses;
 }

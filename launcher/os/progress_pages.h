@@ -57,8 +57,9 @@ class ProgressPages {
   std::vector<Instant> MarkTimes() const;
   // By local rank: collectives begun in the default group, plus one; 0 = not known.
   std::vector<uint64_t> Collectives() const;
-  // The workers' self-reports, by local rank. If a report is older than `fresh` and not final, only
-  // its time-out is returned.
+  // The workers' self-reports, by local rank. Of a report older than `fresh` and not final, only
+  // the time-out is returned, and what was begun in the groups: a worker whose interpreter is
+  // locked adds nothing to that.
   std::vector<Witness> Witnesses(Instant now, absl::Duration fresh) const;
   // The longest time that a worker says it has waited for data.
   absl::Duration DataWait() const;

@@ -117,6 +117,11 @@ class RealHangs(unittest.TestCase):
             return self.check_named(outcome)
         self.check_each(self.outcomes(self.programs(hang_deeds.ENDLESS, 5), QUIET), check)
 
+    def test_an_interpreter_that_is_locked(self):
+        """Its witness can't look, and its default group has nothing to show: what it had begun in the other groups does."""
+        program = draw_hang(134352145, hang_deeds.native_sleep_with_gil_forever)
+        self.check_each(self.outcomes([program], QUIET), self.check_named)
+
     def test_ended_after_the_time_out(self):
         def check(outcome):
             ended, begun = outcome.of("hang"), hang_begins(outcome.text)

@@ -141,19 +141,26 @@ TEST_F(ProgressPagesTest, WhatAWorkerSaysOfItselfIsCleanAndFresh) {
   const std::string place = "train.py:3 in \x1b[31mstep";
   ASSERT_EQ(pwrite(page.get(), place.data(), place.size(), 512),
             static_cast<ssize_t>(place.size()));
+  const std::string groups = "all_reduce\t0\n0\t4\t2";
+  ASSERT_EQ(pwrite(page.get(), groups.data(), groups.size(), 1536),
+            static_cast<ssize_t>(groups.size()));
   Witness witness = pages_->Witnesses(now + absl::Seconds(1), absl::Seconds(1))[1];
   EXPECT_EQ(witness.collectives, 27U);
   EXPECT_EQ(witness.looks, 9U);
   EXPECT_EQ(witness.places, 2U);
   EXPECT_EQ(witness.jumps, 8U);
   EXPECT_TRUE(TurnsInCircles(witness));
+  EXPECT_EQ(witness.inside_call, "all_reduce");
   EXPECT_EQ(witness.place.find('\x1b'), std::string::npos) << witness.place;
   EXPECT_EQ(witness.place.substr(0, 14), "train.py:3 in ");
   // A worker with a busy interpreter lock reports nothing any more: its former report is too old to
-  // be believed.
+  // be believed, but what it had begun in its groups, to which it adds nothing, either.
   witness = pages_->Witnesses(now + absl::Seconds(2), absl::Seconds(1))[1];
   EXPECT_EQ(witness.collectives, 0U);
   EXPECT_FALSE(TurnsInCircles(witness));
+  EXPECT_EQ(witness.inside_call, "");
+  ASSERT_EQ(witness.groups.size(), 1U);
+  EXPECT_EQ(witness.groups[0].sequence, 4U);
   // The worker's last report is believed, however long its process takes to end.
   put(432, 2);
   EXPECT_EQ(pages_->Witnesses(now + absl::Seconds(60), absl::Seconds(1))[1].collectives, 27U);
