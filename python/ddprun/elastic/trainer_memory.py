@@ -75,7 +75,7 @@ class Memory:
 
     def keeps(self, name):
         """Whether an attribute of the Trainer's is one of the loop's."""
-        return name not in self._strange and _size(vars(self._trainer).get(name)) < float("inf")
+        return name in vars(self._trainer) and name not in self._strange and _size(vars(self._trainer)[name]) < float("inf")
 
     def put_back(self):
         """Restores the Trainer as it was when the copy was made."""
