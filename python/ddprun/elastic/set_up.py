@@ -61,7 +61,7 @@ class SetUp:
         """results: what peers have had; None = this process has peers that set themselves up, too."""
         self.results = {} if results is None else results  # (name, shapes) -> values, the first one first
         self.why = ""  # a later worker can't be given all
-        self._left_out = []  # of broadcasts beyond the limit: [(the tensor's storage, its shape)]
+        self._left_out = set()  # of broadcasts beyond the limit: {(the tensor's storage, its shape)}
         self._is_alone, self._bytes, self._taken = results is not None, 0, {}
         self._thread = threading.get_ident()
 
@@ -82,7 +82,7 @@ class SetUp:
         storages, shapes = {storage_of(one) for one in tensors}, {tuple(one.shape) for one in tensors if one.numel() >= _UNLIKELY}
         if any(storage not in storages and shape not in shapes for storage, shape in self._left_out):
             self.why = _TOO_MUCH
-        self._left_out = []
+        self._left_out = set()
 
     def run(self, call, name, arguments, named):
         """Does a collective by call(name, arguments, named), or repeats what it has returned. Returns its work."""
@@ -105,7 +105,7 @@ class SetUp:
             self._bytes += size
             self.results.setdefault(key, []).append(copied(outputs))
         elif name == "broadcast" and all(tensor.is_floating_point() for tensor in tensors_in(outputs)):
-            self._left_out += [(storage_of(one), tuple(one.shape)) for one in tensors_in(outputs)]  # maybe a script's own way to equal parameters
+            self._left_out.update((storage_of(one), tuple(one.shape)) for one in tensors_in(outputs))  # maybe a script's own way to equal parameters
         else:
             self.why = _TOO_MUCH
         return work
