@@ -119,6 +119,9 @@ class Training:
         self.halves = [dist.new_group(ranks) for ranks in ([0, 1], [2])] if "halves" in forms else []
         torch.manual_seed(3)
         self.model = self.wrapped(network(1, "large" in forms))
+        if "shared" in forms:
+            for parameter in [*self.model.parameters()] * 200:  # more than is kept of a set-up
+                dist.broadcast(parameter.data, src=0)
         self.critic = self.wrapped(network(16)) if "gan" in forms else None
         models = [one for one in (self.model, self.critic) if one is not None]
         self.optimizers = [torch.optim.SGD(one.parameters(), lr=1e-3, momentum=0.9, nesterov=True) if "sgd" in forms
@@ -151,8 +154,6 @@ class Training:
         dist.broadcast_object_list(own, src=0)
         names = [None] * dist.get_world_size()
         dist.all_gather_object(names, f"host {random.random()}")
-        for number in range(2):  # as parameters: too many to be kept
-            dist.broadcast(torch.full((200000,), float(number)), src=0)
         total = torch.tensor([random.random()])
         dist.all_reduce(total)
         group = dist.new_group(backend="gloo")
