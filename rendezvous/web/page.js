@@ -45,12 +45,19 @@ function figures(job, curves) {
     ["ranks", live && job.phase === "running" ? live.world_size : "–"],
     ["step", steps.length ? minOf(steps) : "–"],
     ["steps/s", slowest > 0 ? digits(1e6 / slowest) : "–"],
-    ["restarts", job.restart_count > job.max_restarts ? job.restart_count : `${job.restart_count} of ${job.max_restarts}`],
+    ["restarts", restarts(job)],
     ["goodput", goodput(job)],
   ];
   const more = [["loss", latestOf(curves, "loss")], ["samples/s", latestOf(curves, "samples_per_second")],
     ["warm starts", warmFigure(job)]];
   return [...shown, ...more.filter(([, value]) => value !== null)];
+}
+
+// Changes of membership restart workers, too, and no limit applies to them.
+function restarts(job) {
+  const charged = `${job.restarts_charged} of ${job.max_restarts}`;
+  if (job.restart_count <= job.restarts_charged) return charged;
+  return job.max_restarts === 0 ? job.restart_count : `${job.restart_count}, ${charged} charged`;
 }
 
 // How the time was spent, as in docs/GOODPUT.md: good, needed, lost. A planned change costs a rendezvous and a restart, too.

@@ -33,8 +33,11 @@ std::string PhaseText(const rendezvous::v1::JobStatus& job) {
 
 std::string RestartsText(const rendezvous::v1::JobStatus& job) {
   const std::string made = absl::StrCat("restarts ", job.restart_count());
-  if (job.restart_count() > job.max_restarts()) return made;
-  return absl::StrCat(made, " of ", job.max_restarts());
+  if (job.restart_count() <= job.restarts_charged()) {
+    return absl::StrCat(made, " of ", job.max_restarts());
+  }
+  if (job.max_restarts() == 0) return made;
+  return absl::StrCat(made, ", ", job.restarts_charged(), " of ", job.max_restarts(), " charged");
 }
 
 std::string RangeText(uint64_t first, uint64_t last) {

@@ -20,6 +20,7 @@ rendezvous::v1::GetStatusReply Sample() {
   job->set_reason("worker rank 1 failed");
   job->set_generation(2);
   job->set_restart_count(1);
+  job->set_restarts_charged(1);
   job->set_max_restarts(3);
   job->set_age_ms(3'725'000);
   auto* node = job->add_nodes();
@@ -54,6 +55,20 @@ TEST(StatusText, ShowsHowFarTheWorkersAre) {
   EXPECT_THAT(text, HasSubstr("ddprun rendezvous service 0.1.0 at h:1, term 1a, 1 job\n"));
   EXPECT_THAT(text, HasSubstr("job job7: running for 1 h 2 min, generation 2, restarts 1 of 3\n"));
   EXPECT_THAT(text, HasSubstr("120 ms  40 to 41          12.5  checkpoint, train 10.0.0.1\n"));
+}
+
+// Changes of membership restart workers, too, and no limit applies to them.
+TEST(StatusText, RestartsThatWereChargedAreCountedAgainstTheLimit) {
+  rendezvous::v1::JobStatus job = Sample().jobs(0);
+  job.set_restart_count(3);
+  EXPECT_EQ(RestartsText(job), "restarts 3, 1 of 3 charged");
+  job.set_restarts_charged(3);
+  EXPECT_EQ(RestartsText(job), "restarts 3 of 3");
+  job.set_restarts_charged(0);
+  job.set_max_restarts(0);
+  EXPECT_EQ(RestartsText(job), "restarts 3");
+  job.set_restart_count(0);
+  EXPECT_EQ(RestartsText(job), "restarts 0 of 0");
 }
 
 TEST(StatusText, ClosingIsSinceTheGenerationEnded) {

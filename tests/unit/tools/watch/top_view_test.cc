@@ -37,6 +37,7 @@ rendezvous::v1::JobStatus FourRanks() {
   job.set_reason("2 nodes came together");
   job.set_generation(2);
   job.set_restart_count(1);
+  job.set_restarts_charged(1);
   job.set_max_restarts(3);
   job.set_age_ms(3'725'000);
   AddNode("host0", 0, {500, 500}, 100'000, &job);
