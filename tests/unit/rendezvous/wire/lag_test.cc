@@ -84,6 +84,17 @@ TEST(NoteLag, SilentIsWorseThanSlow) {
   EXPECT_EQ(job.nodes(1).lag(), "silent");
 }
 
+// With 5120 nodes each is probed every 5 s.
+TEST(NoteLag, SilentFollowsThePauseBetweenTwoProbes) {
+  v1::JobStatus job;
+  for (int i = 0; i < 5120; ++i) AddNode(100'000, {5}, &job);
+  job.mutable_nodes(1)->set_silent_ms(12'499);
+  job.mutable_nodes(2)->set_silent_ms(12'500);
+  NoteLag(&job);
+  EXPECT_EQ(job.nodes(1).lag(), "");
+  EXPECT_EQ(job.nodes(2).lag(), "silent");
+}
+
 TEST(NoteLag, WhoHoldsUpTheJobIsNamedAndNobodyTakesSteps) {
   v1::JobStatus job;
   AddNode(100'000, {500, 500}, &job);
