@@ -17,10 +17,13 @@
 namespace ddprun::rendezvous {
 namespace {
 
+gpr_timespec DeadlineIn(absl::Duration timeout) {
+  return gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
+                      gpr_time_from_millis(absl::ToInt64Milliseconds(timeout), GPR_TIMESPAN));
+}
+
 void SetTimeout(absl::Duration timeout, grpc::ClientContext* context) {
-  context->set_deadline(
-      gpr_time_add(gpr_now(GPR_CLOCK_MONOTONIC),
-                   gpr_time_from_millis(absl::ToInt64Milliseconds(timeout), GPR_TIMESPAN)));
+  context->set_deadline(DeadlineIn(timeout));
 }
 
 // One attempt to connect may take all of `timeout`, because a slow machine answers late; never less
@@ -77,6 +80,10 @@ absl::StatusOr<v1::DrainNodeReply> RequestDrain(const ServiceAddress& service,
   const grpc::Status status = stub->DrainNode(&context, request, &reply);
   if (!status.ok()) return Describe(service.name, status);
   return reply;
+}
+
+bool AwaitService(const ServiceAddress& service, absl::Duration patience, const TlsFiles& tls) {
+  return Connect(service.target, tls, patience)->WaitForConnected(DeadlineIn(patience));
 }
 
 absl::Status WatchEvents(

@@ -38,6 +38,10 @@ absl::StatusOr<v1::DrainNodeReply> RequestDrain(const ServiceAddress& service,
                                                 const v1::DrainNodeRequest& request,
                                                 absl::Duration timeout, const TlsFiles& tls = {});
 
+// Waits until something listens at the address, as a service does that was started again. Returns
+// false if nothing does within `patience`. Blocking.
+bool AwaitService(const ServiceAddress& service, absl::Duration patience, const TlsFiles& tls);
+
 // Calls `on_event` with each event of a job until it returns false, the events end (with `follow`:
 // when the job has ended) or the connection ends. `timeout` is for calls without `follow`.
 absl::Status WatchEvents(

@@ -92,6 +92,23 @@ class Events(EventsTestCase):
         # The service may be gone before the sum of it all (docs/GOODPUT.md) is sent.
         self.assertEqual(told(self.logged())[:len(lines)], told(lines))
 
+    def test_a_follower_goes_on_when_the_service_is_started_again(self):
+        agent = self.start_job()
+        workers = self.bed.workers(1, 2, alive=self.agents)
+        followers = [self.bed.start_process(name, self.command("-f", "--json", "--rdzv_id", "job7"),
+                                            output=self.bed.path(f"{name}.out")) for name in ("first", "second")]
+        for follower in followers:
+            self.bed.wait(lambda follower=follower: '"started"' in follower.text(), "the generation", alive=[follower])
+        followers[1].signal(signal.SIGINT)  # negative control: it isn't there to see the rest
+        os.kill(self.bed.event("service_started")["service_pid"], signal.SIGKILL)
+        self.bed.wait(lambda: '"recovered"' in followers[0].text(), "the new service's events", alive=[followers[0], agent])
+        self.bed.finish(workers)
+        self.assert_status(0, agent)
+        self.assert_status(0, followers[0])
+        names = [json.loads(line)["event"] for line in followers[0].text().splitlines()]
+        self.assertEqual((1, 1), (names.count("generation"), names.count("verdict")), names)
+        self.assertNotIn('"verdict"', followers[1].text())
+
     def test_a_reader_that_stands_still_holds_up_nobody(self):
         agent = self.start_job()
         self.bed.workers(1, 2, alive=self.agents)

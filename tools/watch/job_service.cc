@@ -48,6 +48,9 @@ absl::Status JobService::WatchEvents(
         on_event) {
   int64_t watched = leadership_;
   bool heard = false;
+  bool sent_again = false;  // from the first one on, by the same service or one in its place
+  uint64_t last_number = 0;
+  uint64_t last_ms = 0;
   const auto watch = [&](const rendezvous::ServiceAddress& address) {
     if (std::exchange(watched, leadership_) != leadership_) request.set_after(0);
     return rendezvous::WatchEvents(
@@ -55,16 +58,25 @@ absl::Status JobService::WatchEvents(
         [&](const std::string& run_id, const rendezvous::v1::JobEvent& event) {
           heard = true;
           request.set_after(event.number());
+          // A service that was started again numbers its events from 1 again.
+          const bool is_new = event.number() > last_number || event.wall_time_ms() > last_ms;
+          if (sent_again && !is_new) return true;
+          last_number = event.number();
+          last_ms = event.wall_time_ms();
           return on_event(run_id, event);
         },
         options.tls);
   };
-  absl::Status status;
-  do {  // each service that was heard, and then lost, has a successor that is waited for as long
+  while (true) {  // each service that was heard, and then lost, has a successor
     heard = false;
-    status = Ask(watch);
-  } while (!status.ok() && MayMove(status) && heard);
-  return status;
+    absl::Status status = Ask(watch);
+    if (status.ok() || !heard) return status;
+    if (MayMove(status)) continue;
+    const bool is_lost = lookup_ == nullptr && request.follow() && absl::IsUnavailable(status);
+    if (!is_lost || !rendezvous::AwaitService(address_, kRestart, options.tls)) return status;
+    sent_again = true;
+    request.set_after(0);
+  }
 }
 
 }  // namespace ddprun::launcher

@@ -29,6 +29,8 @@ class JobService {
   // etcd, an election, and the election of a new leader of etcd itself.
   static constexpr absl::Duration kTakeover = absl::Seconds(30);
   static constexpr absl::Duration kMoment = absl::Seconds(1);
+  // How long a follower waits for the agent to start a lost service again.
+  static constexpr absl::Duration kRestart = absl::Seconds(10);
 
   // Finds the service of the job in `options`. Without --rdzv_id the job's name, if known, is put
   // into `options`. If there are several jobs on this machine, or in etcd, the user is asked on a
@@ -67,8 +69,8 @@ class JobService {
     }
   }
 
-  // As rendezvous::WatchEvents. A service that has taken over the job numbers its events from 1
-  // again, and all of them are new.
+  // As rendezvous::WatchEvents, but goes on with a service that takes over the job, or is started
+  // again. It numbers its events from 1 again, and all of them are new.
   absl::Status WatchEvents(rendezvous::v1::WatchEventsRequest request, const QueryOptions& options,
                            const std::function<bool(const std::string& run_id,
                                                     const rendezvous::v1::JobEvent&)>& on_event);
