@@ -56,6 +56,7 @@ std::vector<std::string> TemporaryFolders() {
   for (const char* path : {"/tmp", "/var/tmp", "/usr/tmp"}) add(path);
   std::error_code error;
   add(std::filesystem::current_path(error));  // none where it was removed
+  add("/dev/shm");
   return folders;
 }
 

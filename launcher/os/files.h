@@ -28,7 +28,8 @@ absl::Status MakeWritableFolder(const std::string& path);
 absl::Status TryFolder(const std::string& path);
 
 // The folders for temporary files, absolute, best first; in the order of Python's tempfile, and
-// so of torchrun: $TMPDIR, $TEMP, $TMP, /tmp, /var/tmp, /usr/tmp, the working folder. Threads: any.
+// so of torchrun: $TMPDIR, $TEMP, $TMP, /tmp, /var/tmp, /usr/tmp, the working folder; then
+// /dev/shm, for a file system that is read-only. Threads: any.
 std::vector<std::string> TemporaryFolders();
 
 // The names in a folder except "." and "..", at most `most` of them, sorted; empty if the folder

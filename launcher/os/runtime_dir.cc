@@ -20,6 +20,7 @@
 #include "absl/status/statusor.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
 #include "absl/strings/strip.h"
 #include "absl/time/clock.h"
 #include "base/address.h"
@@ -36,6 +37,12 @@ constexpr size_t kPathBytesMax = 90;
 // The folders for runtime directories, best first.
 std::vector<std::string> Bases() {
   std::vector<std::string> bases = TemporaryFolders();
+  bases.push_back(absl::StrCat("/run/user/", geteuid()));
+  // The working folder comes last, because its file system may have no sockets.
+  std::error_code error;
+  const std::string working = std::filesystem::current_path(error).string();
+  const auto at = std::find(bases.rbegin(), bases.rend(), working);
+  if (at != bases.rend()) std::rotate(at.base() - 1, at.base(), bases.end());
   const char* of_user = std::getenv("XDG_RUNTIME_DIR");
   // "If an implementation encounters a relative path it should consider the path invalid" (XDG).
   if (of_user != nullptr && *of_user == '/') bases.insert(bases.begin(), of_user);
@@ -78,7 +85,8 @@ std::string NetworkOf(const std::string& process) {
 
 absl::StatusOr<RuntimeDir> RuntimeDir::Create() {
   absl::Status first_error;
-  for (const std::string& base : Bases()) {
+  const std::vector<std::string> bases = Bases();
+  for (const std::string& base : bases) {
     std::string path = absl::StrCat(base, "/ddprun_XXXXXX");
     if (path.size() > kPathBytesMax) {
       first_error.Update(absl::InvalidArgumentError(
@@ -94,11 +102,10 @@ absl::StatusOr<RuntimeDir> RuntimeDir::Create() {
     if (can_write.ok()) return made;
     first_error.Update(can_write);
   }
-  return absl::Status(
-      first_error.code(),
-      absl::StrCat(first_error.message(),
-                   "; no other folder for temporary files can be written, nor the working folder: "
-                   "set TMPDIR to one of yours with a short path, as by export TMPDIR=/dev/shm"));
+  return absl::Status(first_error.code(),
+                      absl::StrCat("no folder for sockets: ", first_error.message(),
+                                   "; nor can any other be written of ", absl::StrJoin(bases, ", "),
+                                   ": set TMPDIR to a folder of yours with a short path"));
 }
 
 std::vector<std::string> FindLocalSockets(const std::string& name) {

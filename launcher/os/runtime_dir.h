@@ -11,12 +11,14 @@
 namespace ddprun::launcher {
 
 // A directory for sockets that exists as long as an agent, mode 0700: ddprun_XXXXXX in
-// $XDG_RUNTIME_DIR, or in the first of TemporaryFolders() that can be written. The destructor
+// $XDG_RUNTIME_DIR, or in the first that can be written of TemporaryFolders() and /run/user/UID,
+// the working folder as the last. The destructor
 // removes it with its contents. If the agent is killed, its keeper removes the directory; if that
 // was killed, too, another agent that ends a minute or more later does (RemoveDeadRuntimeDirs()).
 class RuntimeDir {
  public:
-  // Errors: if no folder can be written, that of the first one, of mkdtemp(3) or TryFolder();
+  // Errors: if no folder can be written, that of the first one, of mkdtemp(3) or TryFolder(), with
+  // the list of all;
   // INVALID_ARGUMENT if the path would be too long for a unix socket (sun_path has 108 bytes).
   static absl::StatusOr<RuntimeDir> Create();
 

@@ -3,6 +3,7 @@
 left one line says which limit that is and what raises it. And folders that can't be written."""
 
 import os
+import re
 import resource
 import shutil
 import signal
@@ -192,9 +193,9 @@ class TemporaryFolders(ShellLimits):
         if subprocess.run([*self.view, "true"], check=False, stderr=subprocess.DEVNULL).returncode:
             self.skipTest("this user may not make a mount namespace")
 
-    def without_tmp(self, mount, cwd, status):
-        """Runs ddprun where each folder for temporary files is a file system of its own, made by `mount`."""
-        mounts = f'for dir in /tmp /var/tmp /usr/tmp; do [ ! -d $dir ] || {{ {mount}; }}; done; cd "$0" && exec "$@"'
+    def without_tmp(self, mount, cwd, status, more=""):
+        """Runs ddprun where each folder for temporary files, and of `more`, is a file system of its own, made by `mount`."""
+        mounts = f'for dir in /tmp /var/tmp /usr/tmp {more}; do [ ! -d $dir ] || {{ {mount}; }}; done; cd "$0" && exec "$@"'
         work = os.path.join(os.path.expanduser("~"), ".cache")
         os.makedirs(work, exist_ok=True)
         folder = tempfile.mkdtemp(dir=work)
@@ -219,10 +220,16 @@ class TemporaryFolders(ShellLimits):
                 self.assertRegex(text, f"FINAL {folder}/torchelastic_")
                 self.assertEqual([], [name for name in os.listdir(folder) if name.startswith("ddprun_")])
 
+    def test_where_only_memory_can_be_written(self):
+        text, _ = self.without_tmp("mount -t tmpfs -o ro none $dir", "/proc", 0)
+        self.addCleanup(shutil.rmtree, re.search("/dev/shm/torchelastic_[^/]+", text)[0])
+        self.assertRegex(text, "FINAL /dev/shm/torchelastic_")
+
     def test_where_nothing_can_be_written_the_variable_is_named(self):
-        text, _ = self.without_tmp("mount -t tmpfs -o ro none $dir", "/proc", 1)
+        text, _ = self.without_tmp("mount -t tmpfs -o ro none $dir", "/proc", 1, more="/run/user/0 /dev/shm")
         self.assertIn("Read-only file system (errno 30, EROFS)", text)
-        self.assertIn("set TMPDIR to one of yours", text)
+        self.assertIn("nor can any other be written of /tmp, /var/tmp, /usr/tmp, /dev/shm, /run/user/0, /proc: ", text)
+        self.assertIn("set TMPDIR to a folder of yours", text)
         self.assertNotIn("FINAL", text)
 
 
