@@ -209,6 +209,7 @@ bool SystemHost::HasOtherAccelerators() const {
   for (const char* path : {"/dev/kfd", "/dev/accel", "/dev/davinci0"}) {
     if (access(path, F_OK) == 0) return true;
   }
+  if (HasUnlistedGpus()) return true;
   std::array<char, PATH_MAX> driver{};
   for (int number = 128; number < 192; ++number) {  // drm's numbers of render nodes
     const std::string link = absl::StrCat("/sys/class/drm/renderD", number, "/device/driver");

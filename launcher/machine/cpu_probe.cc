@@ -1,6 +1,7 @@
 // CPUs and GPUs.
 #include <dirent.h>
 #include <sched.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <fstream>
@@ -73,6 +74,8 @@ std::optional<uint32_t> LeastQuota(const std::string& mount, std::string path, R
   return least;
 }
 
+constexpr char kListedGpus[] = "/proc/driver/nvidia/gpus";
+
 // How many devices CUDA_VISIBLE_DEVICES leaves of `present`.
 uint32_t VisibleDevices(absl::string_view list, uint32_t present) {
   uint32_t visible = 0;
@@ -132,8 +135,15 @@ uint32_t UsableCpuCount(const std::string& root) {
   return std::max(1U, std::min(cpus, CgroupCpuQuota(root).value_or(UINT32_MAX)));
 }
 
+bool HasUnlistedGpus(const std::string& root) {
+  const auto is_there = [&root](const char* path) {
+    return access((root + path).c_str(), F_OK) == 0;
+  };
+  return !is_there(kListedGpus) && (is_there("/dev/dxg") || is_there("/dev/nvidiactl"));
+}
+
 uint32_t CudaDeviceCount(const char* cuda_visible_devices, const std::string& root) {
-  const std::string path = root + "/proc/driver/nvidia/gpus";
+  const std::string path = root + kListedGpus;
   const std::unique_ptr<DIR, int (*)(DIR*)> directory(opendir(path.c_str()), closedir);
   if (directory == nullptr) return 0;
   uint32_t present = 0;

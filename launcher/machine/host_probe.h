@@ -33,6 +33,9 @@ std::optional<uint32_t> CgroupCpuQuota(const std::string& root = "");
 // driver; when `cuda_visible_devices` is set, its entries up to the first one that names no device,
 // as CUDA reads it ("" = none, "0,-1,1" = one). nullptr = unset.
 uint32_t CudaDeviceCount(const char* cuda_visible_devices, const std::string& root = "");
+// Whether NVIDIA's GPUs may be here that CudaDeviceCount() can't count: WSL 2 (/dev/dxg) and
+// containers of LXD (/dev/nvidiactl) don't have the driver's folder in /proc. Threads: any.
+bool HasUnlistedGpus(const std::string& root = "");
 
 // gethostname(2).
 std::string Hostname();

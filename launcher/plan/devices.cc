@@ -40,10 +40,27 @@ absl::Status NoCuda(const Argument& argument) {
                   "Cuda is not available: no CUDA device was found; give a number or cpu");
 }
 
+// Devices that torch knows by a module of its own.
+bool IsTorchModule(absl::string_view word) {
+  constexpr absl::string_view kModules[] = {"xpu", "npu", "hpu", "mtia"};
+  return std::find(std::begin(kModules), std::end(kModules), word) != std::end(kModules);
+}
+
+// Without a CUDA device that the kernel lists: torch itself knows the others.
+absl::StatusOr<uint32_t> OtherDevices(const Argument& argument,
+                                      const EnvironmentLookup& environment, const Host& host) {
+  if (!IsTorchModule(argument.text) && !host.HasOtherAccelerators()) {
+    return absl::NotFoundError("none is there");
+  }
+  DDPRUN_ASSIGN_OR_RETURN(const std::string python, FindPython(environment, host));
+  return host.TorchDevices(python, argument.text);
+}
+
 // "gpu:1,3,5-7".
 absl::Status PlanGpuList(const Argument& argument, const std::vector<std::string>& inherited,
-                         const Host& host, LaunchPlan* plan) {
-  const uint32_t devices = host.CudaCount();
+                         const EnvironmentLookup& environment, const Host& host, LaunchPlan* plan) {
+  uint32_t devices = host.CudaCount();
+  if (devices == 0) devices = OtherDevices({.text = "gpu"}, environment, host).value_or(0);
   if (devices == 0) return NoCuda(argument);
   const Argument list{.text = argument.text.substr(kGpuList.size()), .source = argument.source};
   DDPRUN_ASSIGN_OR_RETURN(const std::vector<uint32_t> chosen, ParseRanks(list));
@@ -60,22 +77,6 @@ absl::Status PlanGpuList(const Argument& argument, const std::vector<std::string
   }
   plan->worker_count = static_cast<uint32_t>(chosen.size());
   return absl::OkStatus();
-}
-
-// Devices that torch knows by a module of its own.
-bool IsTorchModule(absl::string_view word) {
-  constexpr absl::string_view kModules[] = {"xpu", "npu", "hpu", "mtia"};
-  return std::find(std::begin(kModules), std::end(kModules), word) != std::end(kModules);
-}
-
-// Without a CUDA device: torch itself knows the others.
-absl::StatusOr<uint32_t> OtherDevices(const Argument& argument,
-                                      const EnvironmentLookup& environment, const Host& host) {
-  if (!IsTorchModule(argument.text) && !host.HasOtherAccelerators()) {
-    return absl::NotFoundError("none is there");
-  }
-  DDPRUN_ASSIGN_OR_RETURN(const std::string python, FindPython(environment, host));
-  return host.TorchDevices(python, argument.text);
 }
 
 absl::StatusOr<uint32_t> ParseWorkerCount(const Argument& argument, uint32_t cpus,
@@ -141,7 +142,8 @@ absl::Status PlanDevices(const LaunchArguments& arguments, const EnvironmentLook
   const uint32_t cpus =
       std::max(1U, std::min(host.CpuCount(), arguments.cpus_max.value_or(host.CpuCount())));
   if (absl::StartsWith(arguments.nproc_per_node.text, kGpuList)) {
-    DDPRUN_RETURN_IF_ERROR(PlanGpuList(arguments.nproc_per_node, inherited, host, plan));
+    DDPRUN_RETURN_IF_ERROR(
+        PlanGpuList(arguments.nproc_per_node, inherited, environment, host, plan));
   } else {
     DDPRUN_ASSIGN_OR_RETURN(plan->worker_count,
                             ParseWorkerCount(arguments.nproc_per_node, cpus, environment, host));

@@ -98,6 +98,16 @@ TEST_F(CpuProbeTest, CountsDevicesOfTheDriver) {
   EXPECT_EQ(CudaDeviceCount(nullptr, root_.path()), 2U);
 }
 
+TEST_F(CpuProbeTest, GpusThatTheKernelDoesNotList) {
+  EXPECT_FALSE(HasUnlistedGpus(root_.path()));
+  root_.Write("dev/dxg", "");  // WSL 2
+  EXPECT_TRUE(HasUnlistedGpus(root_.path()));
+  root_.Write("dev/nvidiactl", "");  // LXD
+  EXPECT_TRUE(HasUnlistedGpus(root_.path()));
+  root_.Write("proc/driver/nvidia/gpus/0000:01:00.0/information", "");
+  EXPECT_FALSE(HasUnlistedGpus(root_.path()));
+}
+
 TEST_F(CpuProbeTest, CountsVisibleDevicesAsCudaDoes) {
   root_.Write("proc/driver/nvidia/gpus/0000:01:00.0/information", "");
   root_.Write("proc/driver/nvidia/gpus/0000:02:00.0/information", "");
