@@ -32,7 +32,7 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
   set("RANK", assignment.base_rank + local_rank);
   set("GROUP_RANK", assignment.group_rank);
   set("ROLE_RANK", (identical ? assignment.base_rank : assignment.base_role_rank) + local_rank);
-  set("ROLE_NAME", plan.role);
+  set("ROLE_NAME", plan.given_role.empty() ? plan.role : plan.given_role);
   set("LOCAL_WORLD_SIZE", plan.worker_count);
   set("WORLD_SIZE", assignment.world_size);
   set("GROUP_WORLD_SIZE", assignment.group_world_size);
@@ -49,7 +49,7 @@ std::vector<std::string> WorkerEnvironment(const LaunchPlan& plan,
   set("MASTER_PORT", assignment.master_port);
   set("TORCHELASTIC_RESTART_COUNT", assignment.restart_count);
   set("TORCHELASTIC_MAX_RESTARTS", plan.job.max_restarts);
-  set("TORCHELASTIC_RUN_ID", plan.job.run_id);
+  set("TORCHELASTIC_RUN_ID", plan.given_run_id.empty() ? plan.job.run_id : plan.given_run_id);
   // torch compares with exactly this word: every worker is a client of the store, rank 0 too (R11).
   set("TORCHELASTIC_USE_AGENT_STORE", plan.agent_store ? "True" : "False");
   set("TORCHELASTIC_ERROR_FILE", paths.error_file);

@@ -113,6 +113,10 @@ struct LaunchPlan {
   bool node_rank_is_wish = false;
   uint32_t worker_count = 1;
   std::string role = "default";
+  // --rdzv_id and --role byte for byte, as workers get them; job.run_id and `role` are the same
+  // unless messages can't hold that. "" = the same.
+  std::string given_run_id;
+  std::string given_role;
   std::string note_at_start;  // for people, once the first workers have started; "" = none
   std::string local_addr;     // --local_addr; "" = found out
   std::string

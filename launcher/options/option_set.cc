@@ -318,14 +318,22 @@ absl::StatusOr<const OptionSet::Option*> OptionSet::OptionOf(const Setting& sett
 }
 
 absl::Status OptionSet::AddFromFile(Scan* scan) const {
+  const auto file = std::find_if(scan->given.rbegin(), scan->given.rend(),
+                                 [this](const Given& given) { return given.option == file_; });
+  if (file == scan->given.rend() || file->value.empty()) return absl::OkStatus();
+  const Argument path{.text = file->value, .source = file->source};
+  const absl::Status added = AddSettings(path, scan);
+  if (added.ok() || absl::StartsWith(path.source, "-")) return added;
+  // The user may not know that a variable names a file.
+  return {added.code(), absl::StrCat(path.source, " ", Quoted(path.text), ": ", added.message())};
+}
+
+absl::Status OptionSet::AddSettings(const Argument& file, Scan* scan) const {
   const auto is_given = [scan](const Option* option) {
     return std::find_if(scan->given.rbegin(), scan->given.rend(),
                         [option](const Given& other) { return other.option == option; });
   };
-  const auto file = is_given(file_);
-  if (file == scan->given.rend() || file->value.empty()) return absl::OkStatus();
-  DDPRUN_ASSIGN_OR_RETURN(const std::vector<Setting> settings,
-                          reader_({.text = file->value, .source = file->source}));
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<Setting> settings, reader_(file));
   std::vector<const Option*> seen;
   for (const Setting& setting : settings) {
     DDPRUN_ASSIGN_OR_RETURN(const Option* option, OptionOf(setting));

@@ -174,6 +174,7 @@ class OptionSet {
                           std::optional<std::string> value, Scan* scan) const;
   absl::Status AddFromEnvironment(const EnvironmentLookup& environment, Scan* scan) const;
   absl::Status AddFromFile(Scan* scan) const;
+  absl::Status AddSettings(const Argument& file, Scan* scan) const;
   absl::StatusOr<const Option*> OptionOf(const Setting& setting) const;
   const std::string introduction_;
   std::string group_;

@@ -2,6 +2,7 @@
 
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/message_name.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/options/argument.h"
@@ -106,7 +107,7 @@ absl::Status FinishQuery(const QueryArguments& arguments, const EnvironmentLooku
     options->port = endpoint.port.value_or(kDefaultServicePort);
   }
   if (options->port == 0) return BadValue(arguments.endpoint, "port 0 can't be called");
-  options->run_id = arguments.run_id.text;
+  options->run_id = NameInMessages(arguments.run_id.text);
   DDPRUN_ASSIGN_OR_RETURN(options->timeout,
                           ParseDuration(arguments.timeout, absl::Milliseconds(1)));
   return absl::OkStatus();

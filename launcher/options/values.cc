@@ -187,6 +187,9 @@ absl::StatusOr<absl::Duration> ParseDuration(const Argument& argument, absl::Dur
   if (!value.has_value()) {
     return BadWord(argument, "is not a number of seconds; give for example 30, 0.5, 150ms or 3m");
   }
+  if (*value < min && max == absl::InfiniteDuration()) {
+    return BadValue(argument, absl::StrCat("must be at least ", absl::FormatDuration(min)));
+  }
   if (*value < min || *value > max) {
     return BadValue(argument, absl::StrCat("must be from ", absl::FormatDuration(min), " to ",
                                            absl::FormatDuration(max)));
@@ -206,10 +209,10 @@ absl::StatusOr<NodeRange> ParseNodeRange(const Argument& argument) {
     return BadValue(argument,
                     absl::StrCat("MIN is greater than MAX; did you mean ", *max, ":", *min, "?"));
   }
-  if (*max > int64_t{rendezvous::kNodesMax}) {
-    return BadValue(argument, absl::StrCat("at most ", rendezvous::kNodesMax, " nodes"));
-  }
-  return NodeRange{.min = static_cast<uint32_t>(*min), .max = static_cast<uint32_t>(*max)};
+  constexpr int64_t kMost = rendezvous::kNodesMax;
+  if (*min > kMost) return BadValue(argument, absl::StrCat("at most ", kMost, " nodes"));
+  return NodeRange{.min = static_cast<uint32_t>(*min),
+                   .max = static_cast<uint32_t>(std::min(*max, kMost))};
 }
 
 absl::StatusOr<std::string> ParseHost(const Argument& argument) {

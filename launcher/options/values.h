@@ -40,7 +40,7 @@ std::string DurationText(absl::Duration duration);
 
 // An integer within [min, max]. Errors: usage — not a number; plan — out of range.
 absl::StatusOr<int64_t> ParseInteger(const Argument& argument, int64_t min, int64_t max);
-// A duration from `min` to `max` (7 days).
+// A duration from `min` to `max` (by default 7 days).
 // Errors: usage — not a duration; plan — out of range.
 absl::StatusOr<absl::Duration> ParseDuration(const Argument& argument, absl::Duration min,
                                              absl::Duration max = rendezvous::kTimeoutMax);
@@ -49,7 +49,7 @@ struct NodeRange {
   uint32_t min = 1;
   uint32_t max = 1;
 };
-// "N" or "MIN:MAX" with 0 < MIN <= MAX <= kNodesMax.
+// "N" or "MIN:MAX" with 0 < MIN <= MAX and MIN <= kNodesMax, which cuts a larger MAX off.
 absl::StatusOr<NodeRange> ParseNodeRange(const Argument& argument);
 
 // A host name or IP address. An IPv6 address may have brackets, which are removed.

@@ -1,5 +1,6 @@
 #include "launcher/plan/guard_options.h"
 
+#include <algorithm>
 #include <cstdint>
 #include <limits>
 
@@ -110,7 +111,11 @@ absl::Status ReadCount(const Argument& argument, int64_t most, uint32_t* count) 
 
 absl::Status PlanRestarts(const LaunchArguments& arguments, rendezvous::JobSpec* job) {
   rendezvous::RestartRules& rules = job->restart;
-  DDPRUN_RETURN_IF_ERROR(ReadCount(arguments.max_restarts, kCountMax, &job->max_restarts));
+  // Python's numbers have no bound.
+  DDPRUN_ASSIGN_OR_RETURN(
+      const int64_t max_restarts,
+      ParseInteger(arguments.max_restarts, 0, std::numeric_limits<int64_t>::max()));
+  job->max_restarts = static_cast<uint32_t>(std::min(max_restarts, kCountMax));
   job->survivors_restart = !arguments.max_restarts.given() || job->max_restarts > 0;
   if (arguments.membership_changes.given()) {
     DDPRUN_RETURN_IF_ERROR(

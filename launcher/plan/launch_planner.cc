@@ -6,9 +6,9 @@
 #include <optional>
 #include <utility>
 
-#include "absl/strings/ascii.h"
 #include "absl/strings/match.h"
 #include "absl/strings/str_cat.h"
+#include "base/message_name.h"
 #include "base/status_macros.h"
 #include "base/text.h"
 #include "launcher/options/argument.h"
@@ -27,19 +27,6 @@ namespace {
 constexpr uint16_t kMasterPort = 29500;                            // torchrun's for static
 constexpr absl::Duration kStaticJoinTimeout = absl::Seconds(900);  // torchrun's
 constexpr char kLoopback[] = "127.0.0.1";
-
-// A name travels as UTF-8 text of bounded length without control characters.
-absl::Status CheckName(const Argument& argument) {
-  if (argument.text.size() > rendezvous::kNameBytesMax) {
-    return BadValue(argument, absl::StrCat("is longer than ", rendezvous::kNameBytesMax, " bytes"));
-  }
-  if (!IsUtf8(argument.text)) return BadValue(argument, "is not UTF-8 text");
-  if (std::any_of(argument.text.begin(), argument.text.end(),
-                  [](char c) { return absl::ascii_iscntrl(static_cast<unsigned char>(c)); })) {
-    return BadValue(argument, "holds a control character");
-  }
-  return absl::OkStatus();
-}
 
 class Planner {
  public:
@@ -119,7 +106,7 @@ class Planner {
   std::vector<std::string>* warnings_;
   Mode mode_ = Mode::kStatic;
   RendezvousConfig config_;
-  std::string master_addr_;  // as given, without brackets
+  std::string master_addr_;  // as given, without brackets; with the static rendezvous alone
   LaunchPlan plan_;
 };
 
@@ -180,13 +167,13 @@ absl::Status Planner::PlanNames() {
     Warn(absl::StrCat(arguments_.rdzv_id.source, " is empty; this run is called ",
                       plan_.job.run_id));
   }
-  DDPRUN_RETURN_IF_ERROR(CheckName(arguments_.rdzv_id));
-  DDPRUN_RETURN_IF_ERROR(CheckName(arguments_.role));
-  plan_.role = arguments_.role.text;
+  plan_.given_run_id = std::exchange(plan_.job.run_id, NameInMessages(plan_.job.run_id));
+  plan_.given_role = arguments_.role.text;
+  plan_.role = NameInMessages(arguments_.role.text);
   if (arguments_.local_addr.filled()) {
     DDPRUN_ASSIGN_OR_RETURN(plan_.local_addr, ParseHost(arguments_.local_addr));
   }
-  if (arguments_.master_addr.filled()) {
+  if (arguments_.master_addr.filled() && mode_ == Mode::kStatic) {
     DDPRUN_ASSIGN_OR_RETURN(master_addr_, ParseHost(arguments_.master_addr));
   }
   DDPRUN_ASSIGN_OR_RETURN(plan_.token, ReadToken(arguments_.token, arguments_.token_file, host_));
@@ -220,21 +207,26 @@ absl::Status Planner::PlanMasterPort() {
 
 absl::Status Planner::PlanNodeRank() {
   if (mode_ == Mode::kStandalone) return absl::OkStatus();
-  DDPRUN_ASSIGN_OR_RETURN(const int64_t rank, ParseInteger(arguments_.node_rank, 0,
-                                                           int64_t{rendezvous::kNodesMax} - 1));
+  const bool is_static = mode_ == Mode::kStatic;
+  DDPRUN_ASSIGN_OR_RETURN(
+      const int64_t rank,
+      ParseInteger(
+          arguments_.node_rank, is_static ? 0 : std::numeric_limits<int64_t>::min(),
+          is_static ? int64_t{rendezvous::kNodesMax} - 1 : std::numeric_limits<int64_t>::max()));
   const std::string outside = absl::StrCat("the nodes of --nnodes ", Quoted(arguments_.nnodes.text),
                                            " are 0 to ", plan_.job.nodes_max - 1);
-  if (rank >= plan_.job.nodes_max) {
-    if (mode_ == Mode::kStatic) return BadValue(arguments_.node_rank, outside);
+  if (rank < 0 || rank >= plan_.job.nodes_max) {
+    if (is_static) return BadValue(arguments_.node_rank, outside);
     // Under c10d torchrun ignores the option, and spare nodes carry such numbers.
-    Warn(absl::StrCat(arguments_.node_rank.source, " ", rank, " is ignored: ", outside));
+    Warn(absl::StrCat(arguments_.node_rank.source, " ", Printable(arguments_.node_rank.text),
+                      " is ignored: ", outside));
     return absl::OkStatus();
   }
-  if (ManyNodes() && (mode_ == Mode::kStatic || arguments_.node_rank.given())) {
+  if (ManyNodes() && (is_static || arguments_.node_rank.given())) {
     plan_.node_rank = static_cast<uint32_t>(rank);
     const std::string& source = arguments_.node_rank.source;
     const bool typed = absl::StartsWith(source, "--") || absl::StartsWith(source, "PET_");
-    plan_.node_rank_is_wish = mode_ != Mode::kStatic && typed;
+    plan_.node_rank_is_wish = !is_static && typed;
   }
   return absl::OkStatus();
 }
@@ -344,7 +336,7 @@ absl::Status Planner::PlanDynamicEndpoint() {
     Warn(absl::StrCat("no --rdzv_endpoint was given; the rendezvous is at localhost:",
                       kDefaultServicePort, "; master_addr and master_port do not say where it is"));
   }
-  if (!master_addr_.empty()) {
+  if (arguments_.master_addr.filled()) {
     Warn(absl::StrCat(arguments_.master_addr.source,
                       " is ignored: it belongs to the static rendezvous; here MASTER_ADDR is the "
                       "address of the node that has rank 0 (see --local_addr)"));
@@ -475,7 +467,9 @@ absl::Status Planner::PlanTimes() {
 // --logs_specs is refused instead: a job that writes its logs to another place than the user asked
 // for is worse than one that doesn't start.
 absl::Status Planner::CheckIdleOptions() {
-  DDPRUN_RETURN_IF_ERROR(ParseDuration(arguments_.monitor_interval, absl::Nanoseconds(1)).status());
+  DDPRUN_RETURN_IF_ERROR(
+      ParseDuration(arguments_.monitor_interval, absl::Nanoseconds(1), absl::InfiniteDuration())
+          .status());
   const Argument& method = arguments_.start_method;
   const bool is_given = !absl::StartsWith(method.source, "PET_");  // which torchrun doesn't check
   if (is_given && method.text != "spawn" && method.text != "fork" && method.text != "forkserver") {

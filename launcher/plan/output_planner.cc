@@ -1,11 +1,18 @@
 #include "launcher/plan/plan_parts.h"
 
 #include <cstdint>
+#include <set>
+#include <string>
+#include <vector>
 
 #include "absl/strings/str_cat.h"
+#include "absl/strings/str_join.h"
+#include "absl/strings/str_split.h"
+#include "absl/strings/string_view.h"
 #include "base/status_macros.h"
 #include "launcher/options/argument.h"
 #include "launcher/options/values.h"
+#include "rendezvous/core/bounds.h"
 
 namespace ddprun::launcher {
 namespace {
@@ -44,12 +51,28 @@ absl::Status PlanSinks(const LaunchArguments& arguments, uint32_t worker_count,
   return absl::OkStatus();
 }
 
+// torchrun takes every whole number here, and shows nothing for one that is no worker's.
+absl::StatusOr<std::set<uint32_t>> ReadFilter(const Argument& filter) {
+  std::set<uint32_t> shown;
+  std::vector<absl::string_view> ranks;
+  for (const absl::string_view item : absl::StrSplit(filter.text, ',')) {
+    const int64_t rank = ReadInteger(item).value_or(0);
+    const bool is_no_workers = rank < 0 || rank >= int64_t{rendezvous::kWorkersPerNodeMax};
+    if (!is_no_workers) ranks.push_back(item);
+    if (is_no_workers) shown.insert(rendezvous::kWorkersPerNodeMax);
+  }
+  if (ranks.empty()) return shown;
+  DDPRUN_ASSIGN_OR_RETURN(const std::vector<uint32_t> read,
+                          ParseRanks({.text = absl::StrJoin(ranks, ","), .source = filter.source}));
+  shown.insert(read.begin(), read.end());
+  return shown;
+}
+
 absl::Status PlanFilters(const LaunchArguments& arguments, uint32_t worker_count,
                          OutputPlan* output, std::vector<std::string>* warnings) {
   const Argument& filter = arguments.local_ranks_filter;
   if (filter.filled()) {
-    DDPRUN_ASSIGN_OR_RETURN(const std::vector<uint32_t> ranks, ParseRanks(filter));
-    output->local_ranks_filter.insert(ranks.begin(), ranks.end());
+    DDPRUN_ASSIGN_OR_RETURN(output->local_ranks_filter, ReadFilter(filter));
     if (*output->local_ranks_filter.begin() >= worker_count) {
       warnings->push_back(absl::StrCat(filter.source, " ", filter.text,
                                        " names no worker of this node, so none is shown"));

@@ -14,6 +14,7 @@
 #include "launcher/options/argument.h"
 #include "launcher/options/endpoint_options.h"
 #include "launcher/options/values.h"
+#include "rendezvous/core/bounds.h"
 #include "rendezvous/core/job_spec.h"
 
 namespace ddprun::launcher {
@@ -37,6 +38,26 @@ constexpr absl::string_view kMeaningless[] = {
     "ssl_cert_key",
 };
 
+// torchrun's times have no upper bound; ours are cut off at the core's, which is days. torchrun
+// takes any number as `timeout`, because c10d ignores it.
+absl::Status ReadTime(const std::string& key, const Argument& value,
+                      std::optional<absl::Duration>* time, std::vector<std::string>* warnings) {
+  const bool is_torchruns = key != "lease";
+  const absl::Duration given = ReadDuration(value.text).value_or(absl::InfiniteDuration());
+  if (key == "timeout" && given <= absl::ZeroDuration()) {
+    warnings->push_back(
+        absl::StrCat(value.source, " ", Quoted(value.text), " is ignored: it is not above 0"));
+    return absl::OkStatus();
+  }
+  absl::StatusOr<absl::Duration> read =
+      ParseDuration(value, absl::Milliseconds(1),
+                    is_torchruns ? absl::InfiniteDuration() : rendezvous::kTimeoutMax);
+  // A bad word in here is not the command line's grammar: exit status 1, as torchrun's.
+  if (!read.ok()) return PlanError(read.status().message());
+  *time = std::min(*read, rendezvous::kTimeoutMax);
+  return absl::OkStatus();
+}
+
 absl::Status ReadKey(const std::string& key, const Argument& value, RendezvousConfig* config,
                      std::vector<std::string>* warnings) {
   std::optional<absl::Duration>* duration = nullptr;
@@ -45,11 +66,7 @@ absl::Status ReadKey(const std::string& key, const Argument& value, RendezvousCo
   if (key == "last_call_timeout") duration = &config->last_call_timeout;
   if (key == "lease") duration = &config->lease;
   if (duration != nullptr) {
-    absl::StatusOr<absl::Duration> read = ParseDuration(value, absl::Milliseconds(1));
-    // A bad word in here is not the command line's grammar: exit status 1, as torchrun's.
-    if (!read.ok()) return PlanError(read.status().message());
-    *duration = *read;
-    return absl::OkStatus();
+    return ReadTime(key, value, duration, warnings);
   }
   if (key == "state_dir") {
     config->state_dir = value.text;

@@ -48,6 +48,26 @@ class WorkerOptions(OptionsTestCase):
         self.assertEqual([["0", "0", "${x}", "$y"], ["1", "1", "${x}", "$y"]],
                          [worker["argv"] for worker in self.workers(["--nproc_per_node", 2], words)])
 
+    def test_bytes_that_are_no_text(self):
+        word = os.fsdecode(b"a\xffb\xc3")
+        script = self.bed.write(f"{word}.py", REPORT)
+        for name in (word, "a\nb", "x" * 300):
+            options = ["--rdzv_id", name, "--role", name]
+            for more in ([], ["--warm", "off", "--rdzv_backend", "c10d", "--rdzv_endpoint", "localhost:0"]):
+                worker = json.loads(self.ddprun([*options, *more, script, word]).stdout)
+                self.assertEqual([word], worker["argv"])
+                self.assertEqual(name, worker["env"]["TORCHELASTIC_RUN_ID"])
+                self.assertEqual(name, worker["env"]["ROLE_NAME"])
+
+    def test_what_torchrun_takes_and_does_not_know(self):
+        script = self.bed.write("report.py", REPORT)
+        result = self.ddprun(["--max_restarts", 10**10, "--local_ranks_filter=-1", "--rdzv_conf", "timeout=-1", script],
+                             {"PET_DEBUG": "release", "PET_CONFIG": "/nowhere.yaml"})
+        self.assertEqual("", result.stdout)
+        for said in ("PET_DEBUG 'release': ", "PET_CONFIG '/nowhere.yaml': ", "timeout '-1' is ignored", "names no worker"):
+            self.assertEqual(1, result.stderr.count(said), result.stderr)
+        self.assertEqual(4, len(result.stderr.splitlines()), result.stderr)
+
     def test_debug(self):
         self.assertEqual(["INFO"], self.seen("NCCL_DEBUG", ["--debug"]))
         self.assertEqual(["DETAIL"], self.seen("TORCH_DISTRIBUTED_DEBUG", ["--debug"]))

@@ -10,6 +10,7 @@
 #include <utility>
 
 #include "absl/strings/str_cat.h"
+#include "base/message_name.h"
 #include "base/status_macros.h"
 #include "ddprun/agent/v1/agent.grpc.pb.h"
 
@@ -287,7 +288,7 @@ std::unique_ptr<AgentClient> AgentClient::Create(const std::string& socket_path,
   arguments.SetMaxReceiveMessageSize(24 << 20);
   auto connection = std::make_shared<Connection>();
   connection->socket_path = socket_path;
-  connection->run_id = run_id;
+  connection->run_id = NameInMessages(run_id);
   connection->can_park = can_park;
   connection->stub = wire::Agent::NewStub(grpc::CreateCustomChannel(
       absl::StrCat("unix:", socket_path), grpc::InsecureChannelCredentials(), arguments));

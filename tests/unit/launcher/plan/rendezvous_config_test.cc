@@ -45,6 +45,14 @@ TEST(RendezvousConfig, Times) {
             absl::Seconds(7));
   EXPECT_EQ(PlanOf("--rdzv_conf timeout=7,timeout=8 train.py").job.join_timeout, absl::Seconds(8));
   EXPECT_EQ(PlanOf("--rdzv_conf read_timeout=5 train.py").service.reach, absl::Seconds(5));
+  for (const char* timeout : {"0", "-1"}) {
+    const CommandLine ignored =
+        Parse({"--rdzv_conf", absl::StrCat("timeout=", timeout), "train.py"});
+    EXPECT_EQ(PlanOf(ignored).job.join_timeout, absl::Seconds(600));
+    EXPECT_THAT(
+        ignored.warnings,
+        testing::ElementsAre(HasSubstr(absl::StrCat("timeout '", timeout, "' is ignored"))));
+  }
   EXPECT_EQ(plan.service.reach, absl::InfiniteDuration());
   EXPECT_EQ(PlanOf("--lease 3 --rdzv_conf lease=2 train.py").job.lease, absl::Seconds(3));
 }

@@ -7,6 +7,7 @@
 #include <string>
 #include <vector>
 
+#include "absl/strings/str_cat.h"
 #include "tests/unit/launcher/cli/fake_host.h"
 
 namespace ddprun::launcher {
@@ -197,6 +198,8 @@ TEST(WorkerOptions, OtherAcceleratorsAreCountedByTorch) {
   host.other_accelerators = true;
   EXPECT_EQ(PlanOf("--nproc_per_node auto train.py", {}, host).worker_count, 5U);
   EXPECT_EQ(PlanOf("--nproc_per_node gpu train.py", {}, host).worker_count, 2U);
+  EXPECT_THAT(PlanOf("--nproc_per_node gpu:1 train.py", {}, host).devices.visible,
+              ElementsAre("1"));
   host.gpus = 1;
   EXPECT_EQ(PlanOf("--nproc_per_node auto train.py", {}, host).worker_count, 1U);
   ExpectRefused({"--nproc_per_node npu train.py", 1,
@@ -295,8 +298,14 @@ TEST(OutputOptions, LocalRanksFilter) {  // 28, 77
   EXPECT_THAT(
       PlanOf("--nproc_per_node 9 --local_ranks_filter 7,0-2 train.py").output.local_ranks_filter,
       ElementsAre(0, 1, 2, 7));
-  EXPECT_THAT(Parse(Words("--local-ranks-filter 1 train.py")).warnings,
-              ElementsAre(HasSubstr("names no worker of this node")));
+  for (const char* filter : {"1", "-1", "99999", "-1,99999"}) {
+    const CommandLine parsed = Parse({absl::StrCat("--local-ranks-filter=", filter), "train.py"});
+    EXPECT_FALSE(PlanOf(parsed).output.local_ranks_filter.contains(0)) << filter;
+    EXPECT_FALSE(PlanOf(parsed).output.local_ranks_filter.empty()) << filter;
+    EXPECT_THAT(parsed.warnings, ElementsAre(HasSubstr("names no worker of this node")));
+  }
+  EXPECT_THAT(PlanOf("--local-ranks-filter 0,-1 train.py").output.local_ranks_filter,
+              testing::Contains(0));
 }
 
 TEST(OutputOptions, DuplicateFilters) {  // 79
