@@ -318,6 +318,9 @@ CommandLine ParseChaos(const std::vector<std::string>& arguments,
   auto* launch = std::get_if<LaunchPlan>(&job.command);
   if (launch == nullptr) return {.command = std::move(job.command)};
   parsed->options.launch = std::move(*launch);
+  const uint32_t nodes_max = parsed->options.launch.job.nodes_max;
+  const absl::Status victims = CheckVictims(parsed->options.plan, nodes_max);
+  if (!victims.ok()) return {.command = Fail(victims)};
   return {.command = std::move(parsed->options)};
 }
 

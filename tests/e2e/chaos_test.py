@@ -191,6 +191,16 @@ class Nodes(ChaosTestCase):
         self.assertIn("chaos: fault 1: agent_killed", agents[1].text())
         self.assertNotIn("chaos: fault 1: agent_killed", agents[0].text())
 
+    def test_a_node_that_is_not_there(self):
+        agent = self.waiting("faults:\n  - {fault: agent_killed, node: 2, at: 0s}\n", "--nnodes", "1:2")
+        self.assert_status(1, agent)
+        self.assertIn("line 2 of the plan, agent_killed: the job has no node 2", agent.text())
+        agents = self.two("faults:\n  - {fault: agent_killed, node: nohost, at: 0s}\nexpect: {resumed: 20s}\n", nnodes="2")
+        self.bed.finish(self.bed.workers(1, 2, alive=agents))
+        self.assert_status(EXPECTATION_MISSED, agents[0])  # the service is here, and knows all nodes
+        self.assertIn("fault 1 was never injected", agents[0].text())
+        self.assert_status(0, agents[1])
+
     def test_twin_without_rejoin_it_stays_smaller(self):
         agents = self.two("faults:\n  - {fault: agent_killed, node: 1, at: 200ms}\n")
         self.assert_status(0, agents[1])  # as the plan wanted
@@ -261,7 +271,7 @@ class Words(ChaosTestCase):
         self.assertGreaterEqual(len(plans), 2)
         for number, text in enumerate(plans):
             self.assertNotIn("network_cut", text if number == 0 else "")
-            agent = self.bed.run(f"page{number}", ["chaos", "--check", self.plan(text), WORKER])
+            agent = self.bed.run(f"page{number}", ["chaos", "--check", self.plan(text), "--nnodes", "2:4", WORKER])
             status = agent.wait(20 * SLOW)
             if status != 0:
                 self.assertRegex(agent.text(), "need root|nft")

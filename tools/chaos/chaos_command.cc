@@ -129,6 +129,17 @@ absl::Status CheckChaos(const ChaosPlan& plan) {
                                                     FaultName(network->kind), ": ", can.message()));
 }
 
+absl::Status CheckVictims(const ChaosPlan& plan, uint32_t nodes_max) {
+  for (const FaultPlan& fault : plan.faults) {
+    const uint32_t rank = fault.victim.group_rank.value_or(0);
+    if (rank < nodes_max) continue;
+    return PlanError(absl::StrCat("line ", fault.line, " of the plan, ", FaultName(fault.kind),
+                                  ": the job has no node ", rank,
+                                  "; with its --nnodes they are 0 to ", nodes_max - 1));
+  }
+  return absl::OkStatus();
+}
+
 int RunChaos(const ChaosRun& run) {
   if (const absl::Status can = CheckChaos(run.plan); !can.ok()) return Fail(can);
   TemporaryFolder folder;

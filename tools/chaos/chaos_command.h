@@ -28,6 +28,10 @@ struct ChaosRun {
 // Errors: FAILED_PRECONDITION with what is missing.
 absl::Status CheckChaos(const ChaosPlan& plan);
 
+// Checks that the job may have the nodes that the plan names by their ranks.
+// Errors: plan errors (argument.h) with the line.
+absl::Status CheckVictims(const ChaosPlan& plan, uint32_t nodes_max);
+
 // Runs the job as a child, injects the faults, prints the report on stderr. The agent is the
 // unmodified product: its event log and its workers' pages are the only sources of facts. Returns
 // the exit status: the agent's, or kExitExpectationMissed; 0 if the plan killed the agent for good.

@@ -109,7 +109,15 @@ void ChaosRunner::OnLines() {
 }
 
 void ChaosRunner::OnLine(const TimelineLine& line) {
+  if (line.Field("pid") == absl::StrCat(service_.pid())) OnOwnService(line);
   if (agent_ != nullptr && line.Field("pid") == absl::StrCat(agent_->pid())) OnOwnAgent(line);
+}
+
+void ChaosRunner::OnOwnService(const TimelineLine& line) {
+  if (line.event == "node_joined") nodes_.hosts.insert(line.Field("host"));
+  if (line.event == "generation") {
+    nodes_.most = std::max(nodes_.most, line.Number("nodes").value_or(0));
+  }
 }
 
 void ChaosRunner::OnOwnAgent(const TimelineLine& line) {
@@ -369,11 +377,12 @@ void ChaosRunner::End(int status) {
 
 std::vector<size_t> ChaosRunner::NeverInjected() const {
   std::vector<size_t> never = schedule_.NeverDue();
-  // With a node alone there is no elsewhere.
+  // With a node alone there is no elsewhere, nor for a node that the job never had.
   const bool alone = run_->launch.job.nodes_max == 1;
   for (size_t i = 0; i < run_->plan.faults.size(); ++i) {
     const bool listed = std::find(never.begin(), never.end(), i) != never.end();
-    if (alone && !listed && !injected_.contains(i)) never.push_back(i);
+    const bool nowhere = alone || IsNoNode(run_->plan.faults[i].victim, nodes_);
+    if (nowhere && !listed && !injected_.contains(i)) never.push_back(i);
   }
   std::sort(never.begin(), never.end());
   return never;

@@ -60,6 +60,7 @@ class ChaosRunner {
   void OnLines();
   void OnLine(const TimelineLine& line);
   void OnOwnAgent(const TimelineLine& line);
+  void OnOwnService(const TimelineLine& line);
   void OnSpawn(uint64_t generation);
   void OnWorkerStarted(const TimelineLine& line);
   void OnAgentEnd(int how);
@@ -89,6 +90,7 @@ class ChaosRunner {
 
   ChaosSchedule schedule_;
   ChaosView view_;
+  NodesSeen nodes_;
   std::string node_id_;
   std::vector<Worker> workers_;  // by local rank
   ProcessHandle service_;

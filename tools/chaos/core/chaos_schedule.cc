@@ -40,6 +40,12 @@ bool IsMoment(Moment moment, const ChaosView& view) {
 
 }  // namespace
 
+bool IsNoNode(const Victim& victim, const NodesSeen& nodes) {
+  if (nodes.hosts.empty()) return false;
+  if (victim.group_rank.has_value()) return *victim.group_rank >= nodes.most;
+  return !victim.host.empty() && !nodes.hosts.contains(victim.host);
+}
+
 ChaosSchedule::ChaosSchedule(ChaosPlan plan)
     : plan_(std::move(plan)), states_(plan_.faults.size()) {}
 

@@ -4,6 +4,7 @@
 #include <cstddef>
 #include <cstdint>
 #include <optional>
+#include <set>
 #include <string>
 #include <vector>
 
@@ -44,6 +45,15 @@ struct Injection {
 
   friend bool operator==(const Injection&, const Injection&) = default;
 };
+
+// The nodes that a job has had, by the lines of the service on this node.
+struct NodesSeen {
+  std::set<std::string> hosts;  // empty = the service is on another node
+  uint64_t most = 0;            // nodes of the largest generation
+};
+
+// Whether the victim is a node that the job never had.
+bool IsNoNode(const Victim& victim, const NodesSeen& nodes);
 
 // Decides when this node injects which fault of the plan. Every node of a job has a schedule of the
 // same plan. Victims follow only from the plan and the ranks, so that nodes agree without

@@ -204,6 +204,10 @@ TEST(ChaosCommand, Refusals) {
       {"chaos --from_logs , plan.yaml", 2, "--from_logs: give at least one file"},
   };
   for (const Refused& c : kJobs) ExpectRefused(c, {}, WithPlan());
+  ExpectRefused({"chaos plan.yaml --nnodes 1:2 --rdzv_endpoint h train.py", 1,
+                 "line 1 of the plan, agent_killed: the job has no node 2; with its --nnodes they "
+                 "are 0 to 1"},
+                {}, WithPlan("faults: [{fault: agent_killed, node: 2, at: 1s}]"));
 }
 
 TEST(ChaosCommand, Help) {

@@ -84,6 +84,17 @@ TEST(ChaosSchedule, AVictimThatIsNowhereIsWaitedFor) {
               ElementsAre(Injection{.fault = 0, .occurrence = 0, .rank = 5}));
 }
 
+TEST(ChaosSchedule, NodesThatTheJobNeverHad) {
+  const NodesSeen two = {.hosts = {"host0", "host1"}, .most = 2};
+  EXPECT_FALSE(IsNoNode({.group_rank = 1}, two));
+  EXPECT_TRUE(IsNoNode({.group_rank = 2}, two));
+  EXPECT_FALSE(IsNoNode({.host = "host1"}, two));
+  EXPECT_TRUE(IsNoNode({.host = "host2"}, two));
+  EXPECT_FALSE(IsNoNode({.rank = 9}, two)) << "it is waited for";
+  EXPECT_FALSE(IsNoNode({.random = true}, two));
+  EXPECT_FALSE(IsNoNode({.host = "host2"}, {})) << "the service is elsewhere";
+}
+
 TEST(ChaosSchedule, AWorkerThatEndedIsWaitedFor) {
   ChaosSchedule schedule({.faults = {Killed(3, AfterSeconds(5))}});
   ChaosView view = SecondNode();
