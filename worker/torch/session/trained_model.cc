@@ -91,6 +91,25 @@ absl::Status RefuseOptions(const std::string& name, const TrainingOptions& optio
                    ": give it in the options that OptimizerOf gets"));
 }
 
+// A group's parameter of another module: its gradients would be averaged with nobody's, and no
+// checkpoint and no new worker would get it. Params: place: of the parameter in the group. parts:
+// all of the Session.
+absl::Status RefuseForeign(size_t group, size_t place, const torch::Tensor& parameter,
+                           const std::vector<SessionPart>& parts) {
+  std::string whose = absl::StrCat("of the shape ", c10::str(parameter.sizes()));
+  for (const SessionPart& part : parts) {
+    for (const NamedTensor& one : NamedParameters(*part.module)) {
+      if (!one.tensor.is_same(parameter)) continue;
+      whose = absl::StrCat("'", one.name, "' of the module '", part.name, "'");
+    }
+  }
+  return absl::InvalidArgumentError(absl::StrCat(
+      "parameter group ", group, ": parameter ", place, ", ", whose,
+      ", isn't one of the module that the group was given with, so it would be neither averaged "
+      "over the workers nor saved: take it from the parameters() of that module, or "
+      "register_parameter() it there"));
+}
+
 }  // namespace
 
 absl::Status TrainedModel::Add(SessionPart part) {
@@ -136,6 +155,10 @@ absl::Status TrainedModel::Assemble() {
 
 absl::StatusOr<Groups> TrainedModel::GroupsOf(SessionPart& part,
                                               std::vector<double>& decays) const {
+  std::set<const void*> own;
+  for (const torch::Tensor& parameter : Parameters(*part.module)) {
+    own.insert(parameter.unsafeGetTensorImpl());
+  }
   std::set<const void*> taken;
   Groups groups;
   for (const ParameterGroup& group : part.groups) {
@@ -145,8 +168,12 @@ absl::StatusOr<Groups> TrainedModel::GroupsOf(SessionPart& part,
           " parameters and a learning_rate_factor of ", group.learning_rate_factor,
           "; give it some, and a factor above 0 (or let requires_grad_(false) freeze them)"));
     }
-    for (const torch::Tensor& parameter : group.parameters) {
-      taken.insert(parameter.unsafeGetTensorImpl());
+    for (size_t i = 0; i < group.parameters.size(); ++i) {
+      const void* parameter = group.parameters[i].unsafeGetTensorImpl();
+      if (!own.contains(parameter)) {
+        return RefuseForeign(groups.size(), i, group.parameters[i], parts_);
+      }
+      taken.insert(parameter);
     }
     part.rate_factors.push_back(group.learning_rate_factor);
     decays.push_back(group.weight_decay.value_or(options_.weight_decay));

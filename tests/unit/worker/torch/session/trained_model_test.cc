@@ -80,6 +80,23 @@ TEST_F(TrainedModelTest, AGroupWithoutParametersIsRefused) {
   EXPECT_THAT(trained_.Begin(torch::kCPU).message(), HasSubstr("parameter group 0 has 0"));
 }
 
+TEST_F(TrainedModelTest, AGroupOfAnotherModulesParametersIsRefused) {
+  SessionPart one = Part("one");
+  SessionPart other = Part("other");
+  one.groups = {{.parameters = {one.module->parameters()[0], other.module->parameters()[1]}}};
+  ASSERT_TRUE(trained_.Add(std::move(one)).ok());
+  ASSERT_TRUE(trained_.Add(std::move(other)).ok());
+  ASSERT_TRUE(trained_.Assemble().ok());
+  EXPECT_THAT(trained_.Begin(torch::kCPU).message(),
+              HasSubstr("parameter group 0: parameter 1, 'bias' of the module 'other', isn't one"));
+  TrainedModel alone(options_);
+  SessionPart part = Part("");
+  part.groups = {{.parameters = {torch::zeros({3, 2})}}};
+  ASSERT_TRUE(alone.Add(std::move(part)).ok());
+  ASSERT_TRUE(alone.Assemble().ok());
+  EXPECT_THAT(alone.Begin(torch::kCPU).message(), HasSubstr("parameter 0, of the shape [3, 2]"));
+}
+
 TEST_F(TrainedModelTest, OptimizersStepEarlyIfTheyAreSeveralOrOfTheProgram) {
   ASSERT_TRUE(trained_.Add(Part("a")).ok());
   EXPECT_FALSE(trained_.MayStepEarly());
