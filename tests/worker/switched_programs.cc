@@ -55,6 +55,30 @@ void FrozenCritic(const SessionOptions& options, Outcome& outcome) {
   outcome.Note(session, "steps", session.step());
 }
 
+// Two modules that learn in turns. The first has no backward pass in a step's last batch.
+void Turns(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential one(Line(1, 4), torch::nn::Tanh(), Line(4, 1));
+  torch::nn::Sequential other(Line(1, 4), torch::nn::Tanh(), Line(4, 1));
+  auto first = session.Add("first", one, AdamW{});
+  auto second = session.Add("second", other, Sgd{.momentum = 0.5});
+  int64_t batches = 0;
+  session.Add("batches", batches);
+  session.Prepare(Points());
+  for (const Batch& batch : session.Batches()) {
+    if (batches++ % options.training.gradient_accumulation_steps == 0) {
+      session.Backward(Loss(first(batch.inputs), batch), first);
+      Tick();
+    }
+    session.Backward(Loss(second(batch.inputs), batch), second);
+    Tick();
+    session.Step();
+  }
+  outcome.Note(session, "one", Digest(*one));
+  outcome.Note(session, "other", Digest(*other));
+  outcome.Note(session, "steps", session.step());
+}
+
 // The first layer is frozen in the first epoch. kPlanned: it needed gradients at Prepare().
 template <bool kPlanned>
 void Thaws(const SessionOptions& options, Outcome& outcome) {
@@ -161,6 +185,7 @@ void KeptMetrics(const SessionOptions& options, Outcome& outcome) {
 Programs SwitchedPrograms() {
   return {{"frozen_critic", &FrozenCritic<false>},
           {"generator_first", &FrozenCritic<true>},
+          {"turns", &Turns},
           {"thaws", &Thaws<false>},
           {"thaws_as_planned", &Thaws<true>},
           {"slope", &Slope},

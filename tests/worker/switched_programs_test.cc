@@ -16,6 +16,11 @@ TEST_F(ProgramsTest, ACriticThatNeedsNoGradientsMeanwhile) {
   KillTenTimes("frozen_critic", /*saves=*/false);
 }
 
+TEST_F(ProgramsTest, AModuleThatLearnsFromEarlierBatchesOfAStepOnly) {
+  KillTenTimes("turns", /*saves=*/true, {"--gradient_accumulation_steps", "2"});
+  for (const char* module : {"one", "other"}) EXPECT_EQ(Seen(0)[module], Seen(1)[module]);
+}
+
 TEST_F(ProgramsTest, AParameterThatIsTrainedFromALaterStepOn) {
   for (const char* stage : {"0", "2"}) {
     ExpectRefused("thaws", "parameter '0.weight' needed no gradient at Prepare()",

@@ -193,7 +193,7 @@ absl::Status Session::Implementation::EndStep() {
   if (healing == nullptr) course.TimeStep(MonotonicNow() - step.began);
   DDPRUN_RETURN_IF_ERROR(FinishHealing());
   if (replicas != nullptr) DDPRUN_RETURN_IF_ERROR(replicas->Commit());
-  DDPRUN_ASSIGN_OR_RETURN(const bool buckets_changed, trained.FinishBackward());
+  DDPRUN_ASSIGN_OR_RETURN(const bool buckets_changed, trained.FinishBackward(*context));
   if (context->CanRejoin()) {  // otherwise a broken group ends this process
     DDPRUN_RETURN_IF_ERROR(context->AwaitResults());
   }

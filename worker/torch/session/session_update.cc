@@ -77,6 +77,7 @@ absl::StatusOr<bool> Session::Implementation::StepPart(size_t part) {
   DDPRUN_RETURN_IF_ERROR(trained.CheckOptimizers(course.step()));
   const absl::StatusOr<bool> taken = worker::CatchExceptions([&]() -> absl::StatusOr<bool> {
     if (context->CanRejoin()) DDPRUN_RETURN_IF_ERROR(context->AwaitResults());
+    DDPRUN_RETURN_IF_ERROR(worker::TrainedModel::AverageEarlier(*context, one));
     DDPRUN_RETURN_IF_ERROR(KeepBeforeUpdate());
     return trained.StepPart(one, step.metrics);
   });

@@ -47,6 +47,7 @@ struct SessionPart {
   std::optional<TrainedSet> trained;             // from Begin on
   OptimizerSteps steps;
   bool has_gradients = false;  // of this pass or earlier ones, which no step has used
+  bool is_averaged = false;    // these gradients are, over all ranks
   std::unique_ptr<DistributedDataParallel::NoSync> no_sync;  // not of the step's last pass
 };
 
@@ -104,8 +105,11 @@ class TrainedModel {
   absl::Status AddGradients(const torch::Tensor& loss, const SessionPart* of, double weight);
   void EndPass();
 
+  // Averages gradients of passes before the step's last one, if that one has added none to this
+  // part; then a collective. Before StepPart; FinishBackward does so for all parts.
+  static absl::Status AverageEarlier(Context& context, SessionPart& part);
   // A collective. Returns whether buckets changed.
-  absl::StatusOr<bool> FinishBackward();
+  absl::StatusOr<bool> FinishBackward(Context& context);
   // Clips this part's gradients and has its optimizer step. Returns whether it stepped: not if
   // gradients overflowed in fp16. Adds to metrics' gradient norm.
   absl::StatusOr<bool> StepPart(SessionPart& part, StepMetrics& metrics);
@@ -161,6 +165,7 @@ class TrainedModel {
 
   // The current pass.
   std::optional<Autocast> autocast_;
+  bool averages_ = false;  // it is the step's last one
   // Gradients are added up here until the last backward pass, which averages them.
   std::optional<ZeroOptimizer::NoSync> zero_no_sync_;
 };

@@ -1,7 +1,10 @@
 // A step of a TrainedModel: its backward passes, and the steps of its optimizers.
 #include <torch/csrc/autograd/autograd.h>
+#include <torch/utils.h>
 
 #include <cmath>
+#include <cstdint>
+#include <map>
 #include <string>
 #include <utility>
 #include <variant>
@@ -11,6 +14,7 @@
 #include "absl/strings/str_cat.h"
 #include "base/status_macros.h"
 #include "ddprun/parameters.h"
+#include "worker/torch/errors/exception_status.h"
 #include "worker/torch/session/call_order.h"
 #include "worker/torch/session/trained_model.h"
 
@@ -32,6 +36,39 @@ absl::StatusOr<bool> StepWithoutLoss(GradScaler& scaler, const SessionPart& part
       "session.Step([&](const Batch& batch) { return loss; }) with the loss of `batch`"));
 }
 
+// Averages gradients over the ranks. A parameter that has one on some ranks gets it on all of them;
+// one without any keeps none, so that its optimizer passes it over. Throws as LibTorch does.
+absl::Status AverageGradients(Context& context, std::vector<torch::Tensor> parameters) {
+  const torch::NoGradGuard no_grad;
+  torch::Tensor counts = torch::zeros({static_cast<int64_t>(parameters.size())}, torch::kLong);
+  auto* count = counts.mutable_data_ptr<int64_t>();
+  for (const torch::Tensor& parameter : parameters) *count++ = parameter.grad().defined() ? 1 : 0;
+  counts = counts.to(context.device());
+  DDPRUN_RETURN_IF_ERROR(context.AllReduceSum(counts));
+  counts = counts.cpu();
+  const auto* of_all = counts.const_data_ptr<int64_t>();
+  std::map<torch::ScalarType, std::vector<torch::Tensor>> by_type;
+  for (torch::Tensor& parameter : parameters) {
+    if (*of_all++ == 0) continue;
+    torch::Tensor& gradient = parameter.mutable_grad();
+    if (!gradient.defined()) gradient = torch::zeros_like(parameter);
+    by_type[gradient.scalar_type()].push_back(gradient);
+  }
+  for (auto& [type, gradients] : by_type) {
+    std::vector<torch::Tensor> flat;
+    for (const torch::Tensor& gradient : gradients) flat.push_back(gradient.reshape({-1}));
+    // Divided before the sum, as in c10d::Reducer, so that sums of float16 don't overflow.
+    torch::Tensor mean = torch::cat(flat).div_(static_cast<int64_t>(context.world_size()));
+    DDPRUN_RETURN_IF_ERROR(context.AllReduceSum(mean));
+    int64_t begin = 0;
+    for (torch::Tensor& gradient : gradients) {
+      gradient.copy_(mean.narrow(0, begin, gradient.numel()).view(gradient.sizes()));
+      begin += gradient.numel();
+    }
+  }
+  return absl::OkStatus();
+}
+
 }  // namespace
 
 bool TrainedModel::MayStepEarly() const {
@@ -43,6 +80,7 @@ bool TrainedModel::TakesFunction() const {
 }
 
 void TrainedModel::ZeroGradients() {
+  for (SessionPart& part : parts_) part.has_gradients = part.is_averaged = false;
   if (zero_ != nullptr) return zero_->ZeroGrad();
   for (SessionPart& part : parts_) part.ddp->ZeroGrad();
 }
@@ -57,6 +95,7 @@ absl::Status TrainedModel::CheckOptimizers(int64_t step) const {
 
 void TrainedModel::OpenPass(bool is_last) {
   EndPass();
+  averages_ = is_last;
   if (!is_last) {
     for (SessionPart& part : parts_) {
       if (part.ddp == nullptr) continue;
@@ -77,7 +116,6 @@ void TrainedModel::EndPass() {
 absl::Status TrainedModel::AddGradients(const torch::Tensor& loss, const SessionPart* of,
                                         double weight) {
   for (SessionPart& part : parts_) {
-    if (of == nullptr || of == &part) part.has_gradients = true;
     part.watch->TakeArrived();  // of passes of the program's
   }
   const torch::Tensor scaled = scaler_->Scale(weight == 1 ? loss : loss * weight);
@@ -94,7 +132,11 @@ absl::Status TrainedModel::AddGradients(const torch::Tensor& loss, const Session
   }
   bool arrived = false;
   for (SessionPart& part : parts_) {
-    if (of == nullptr || of == &part) arrived = part.watch->TakeArrived() || arrived;
+    if (of != nullptr && of != &part) continue;
+    if (!part.watch->TakeArrived()) continue;
+    arrived = part.has_gradients = true;
+    // The part's reducer has also averaged what earlier passes had added up.
+    part.is_averaged = averages_;
   }
   if (arrived) return absl::OkStatus();
   // With find_unused_parameters, too: this rank would begin no average, and the others would wait.
@@ -104,10 +146,26 @@ absl::Status TrainedModel::AddGradients(const torch::Tensor& loss, const Session
       "torch::load, which takes parameters out of the session, before Prepare()");
 }
 
-absl::StatusOr<bool> TrainedModel::FinishBackward() {
+// A reducer averages in backward passes alone. With several modules, the step's last pass may be
+// one of another module:
+//
+//   pass   Backward of       critic's gradients
+//   1      critic            added up on this rank
+//   2      generator         as before; without this function the critic would step with them, on
+//                            each rank with others
+absl::Status TrainedModel::AverageEarlier(Context& context, SessionPart& part) {
+  if (!part.has_gradients || part.is_averaged || part.ddp == nullptr) return absl::OkStatus();
+  DDPRUN_RETURN_IF_ERROR(
+      CatchExceptions([&] { return AverageGradients(context, part.ddp->parameters()); }));
+  part.is_averaged = true;
+  return absl::OkStatus();
+}
+
+absl::StatusOr<bool> TrainedModel::FinishBackward(Context& context) {
   bool changed = false;
   for (SessionPart& part : parts_) {
     if (part.ddp == nullptr) continue;
+    DDPRUN_RETURN_IF_ERROR(AverageEarlier(context, part));
     DDPRUN_ASSIGN_OR_RETURN(const bool of_part, part.ddp->FinishStep());
     changed = changed || of_part;
   }
@@ -125,7 +183,7 @@ absl::StatusOr<bool> TrainedModel::StepPart(SessionPart& part, StepMetrics& metr
   }
   absl::StatusOr<bool> taken = StepWithoutLoss(*scaler_, part);
   part.steps.Note(*part.optimizer);
-  part.has_gradients = false;
+  part.has_gradients = part.is_averaged = false;
   return taken;
 }
 
