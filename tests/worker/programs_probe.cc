@@ -212,9 +212,15 @@ void Figures(const SessionOptions& options, Outcome& outcome) {
 }
 
 // The folder of checkpoints is deleted after the third step, and a file takes its place.
+template <bool kJudges>
 void FolderLost(const SessionOptions& options, Outcome& outcome) {
   Session session(options);
   auto model = session.Prepare(Line(1, 1), Sgd{}, Points());
+  if (kJudges) {
+    session.EvaluateWith({.name = "step",
+                          .figure = [&] { return static_cast<double>(session.step()); },
+                          .better = ddprun::BetterFigure::kHigher});
+  }
   for (const Batch& batch : session.Batches()) {
     session.Backward(Loss(model(batch.inputs), batch));
     session.Step();
@@ -480,7 +486,8 @@ int main(int argc, char** argv) {
                                         {"early_stop", &EarlyStop},
                                         {"all_points", &AllPoints},
                                         {"figures", &Figures},
-                                        {"folder_lost", &FolderLost},
+                                        {"folder_lost", &FolderLost<false>},
+                                        {"folder_lost_judged", &FolderLost<true>},
                                         {"lbfgs", &Lbfgs},
                                         {"lion", &TrainWithLion<Lion>},
                                         {"forgetful", &TrainWithLion<ForgetfulLion>},

@@ -70,12 +70,16 @@ TEST_F(ProgramsTest, ACheckpointThatCantBeWrittenEndsTraining) {
   KillAndWait(other);  // as the agent would
 }
 
+// Also if an evaluation, which asks for the best checkpoint, comes beside the write.
 TEST_F(ProgramsTest, ACheckpointThatCantBeWrittenIsOnlySaid) {
-  what_ = "folder_lost";
-  std::vector<std::string> options = Folder(0, true);
-  options.insert(options.end(), {"--checkpoint_errors", "warn"});
-  EXPECT_EQ(Undisturbed(options)[0].at("steps"), "16");
-  EXPECT_THAT(Output(0, 1), HasSubstr("training goes on without a checkpoint"));
+  int run = 0;
+  for (const char* kind : {"folder_lost", "folder_lost_judged"}) {
+    what_ = kind;
+    std::vector<std::string> options = Folder(run++, true);
+    options.insert(options.end(), {"--checkpoint_errors", "warn"});
+    EXPECT_EQ(Undisturbed(options)[0].at("steps"), "16") << kind;
+    EXPECT_THAT(Output(0, 1), HasSubstr("training goes on without a checkpoint")) << kind;
+  }
 }
 
 // A checkpoint has what torch in Python needs to take the next step: it ends where the next

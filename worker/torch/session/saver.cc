@@ -60,6 +60,13 @@ absl::StatusOr<bool> Saver::IsDue(Context& context, int64_t step) {
   return answers[0] == 0;
 }
 
+// The error of a write that was begun earlier isn't one of the evaluation: Wait() decides what it
+// means.
+absl::StatusOr<bool> Saver::IsBest(double score) {
+  DDPRUN_RETURN_IF_ERROR(Wait());
+  return checkpointer_ != nullptr ? checkpointer_->IsBest(score) : false;
+}
+
 absl::Status Saver::Save(const TrainingProgress& progress, std::optional<double> score) {
   if (options_.checkpoint_errors == "warn") DDPRUN_RETURN_IF_ERROR(Wait());
   DDPRUN_RETURN_IF_ERROR(Tolerate(checkpointer_->SaveAsync(progress, score)));

@@ -68,6 +68,9 @@ class Saver {
   // Call it after each step. Whether a checkpoint is due; at some steps a collective, with
   // --checkpoint_minutes.
   absl::StatusOr<bool> IsDue(Context& context, int64_t step);
+  // Whether a model with this score is the best so far. First waits until all that was begun is
+  // written. A collective. False if nothing is saved.
+  absl::StatusOr<bool> IsBest(double score);
   // Whether Save would save: without a score, a state that is saved already isn't saved again.
   bool Saves(const TrainingProgress& progress, std::optional<double> score) const {
     return checkpointer_ != nullptr && (saved_ != progress || score.has_value());

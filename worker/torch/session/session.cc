@@ -259,8 +259,8 @@ absl::Status Session::Implementation::Evaluate() {
                           evaluations.Run(trained, *report.metrics(), course.step()));
   // Before the save below, because the evaluation has changed the program's states.
   course.EvaluationIsDone();
-  if (!score.has_value() || saver.checkpointer() == nullptr) return absl::OkStatus();
-  DDPRUN_ASSIGN_OR_RETURN(const bool is_best, saver.checkpointer()->IsBest(*score));
+  if (!score.has_value()) return absl::OkStatus();
+  DDPRUN_ASSIGN_OR_RETURN(const bool is_best, saver.IsBest(*score));
   return is_best ? Save(score) : absl::OkStatus();
 }
 
