@@ -1,10 +1,13 @@
 // Programs that switch something of their modules while they train: requires_grad, training mode;
 // or that use gradients or objects of the session in their own ways.
+#include <sys/wait.h>
 #include <torch/autograd.h>
 #include <torch/nn/modules.h>
 #include <torch/types.h>
+#include <unistd.h>
 
 #include <cstdint>
+#include <cstdlib>
 #include <string>
 #include <vector>
 
@@ -164,6 +167,25 @@ void Moved(const SessionOptions& options, Outcome& outcome) {
   outcome.Note(session, "steps", session.step());
 }
 
+// Forks a child in every fourth step, as for a picture that another program draws; the child calls
+// exit().
+void Forks(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential net(Line(1, 4), torch::nn::Tanh(), Line(4, 1));
+  auto model = session.Prepare(net, AdamW{}, Points());
+  for (const Batch& batch : session.Batches()) {
+    const bool forks = session.step() % 4 == 0;
+    const pid_t child = forks ? fork() : -1;
+    if (child == 0) exit(0);
+    if (forks) waitpid(child, nullptr, 0);
+    Tick();
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+  }
+  outcome.Note(session, "digest", Digest(*net));
+  outcome.Note(session, "steps", session.step());
+}
+
 // Keeps the session's metrics from the beginning to the end.
 void KeptMetrics(const SessionOptions& options, Outcome& outcome) {
   Session session(options);
@@ -191,6 +213,7 @@ Programs SwitchedPrograms() {
           {"slope", &Slope},
           {"frozen_norm", &FrozenNorm},
           {"moved", &Moved},
+          {"forks", &Forks},
           {"kept_metrics", &KeptMetrics}};
 }
 

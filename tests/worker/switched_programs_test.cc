@@ -57,6 +57,9 @@ TEST_F(ProgramsTest, BatchNormThatKeepsItsStatistics) {
 
 TEST_F(ProgramsTest, AnInputThatTheModelMayKeep) { KillTenTimes("moved", /*saves=*/false); }
 
+// The survivor would end, because its child's exit() said that it had left.
+TEST_F(ProgramsTest, AChildThatCallsExit) { KillTenTimes("forks", /*saves=*/true); }
+
 TEST_F(ProgramsTest, MetricsThatAProgramKeeps) {
   KillTenTimes("kept_metrics", /*saves=*/true);
   EXPECT_EQ(Seen(0)["is_kept"], "1");

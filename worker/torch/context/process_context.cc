@@ -1,5 +1,7 @@
 #include "worker/torch/context/process_context.h"
 
+#include <unistd.h>
+
 #include <cstdlib>
 #include <utility>
 
@@ -10,9 +12,19 @@
 namespace ddprun::worker {
 namespace {
 
+// The context of this process. A child that the program forks has none, and never frees its copy:
+// the threads of that copy are the parent's, and the progress page would say that the parent is
+// done.
 std::shared_ptr<Context>& Kept() {
-  static auto* kept = new std::shared_ptr<Context>();
-  return *kept;
+  struct OfProcess {
+    pid_t owner;
+    std::shared_ptr<Context> context;
+  };
+  static OfProcess* kept = nullptr;
+  if (kept == nullptr || kept->owner != getpid()) {
+    kept = new OfProcess{.owner = getpid(), .context = nullptr};
+  }
+  return kept->context;
 }
 
 }  // namespace

@@ -1,6 +1,7 @@
 #include "ddprun/run_worker.h"
 
 #include <c10/util/Logging.h>
+#include <unistd.h>
 
 #include <cstdlib>
 #include <exception>
@@ -23,12 +24,14 @@ namespace {
 // when main() has returned: never destroyed.
 std::string* error_file_path = nullptr;
 std::string* worker_name = nullptr;
+// A child that the body forks, and that ends by an error of its own, isn't the worker.
+pid_t worker_pid = 0;
 
 void Report(const absl::Status& status) {
   const worker::WorkerError error = worker::ToWorkerError(status);
   const std::vector<std::string> lines = absl::StrSplit(error.message, '\n');
   Notify(absl::StrCat(*worker_name, ": ", lines.front()));
-  if (error_file_path->empty()) return;
+  if (error_file_path->empty() || getpid() != worker_pid) return;
   const absl::Status written = worker::WriteErrorFile(*error_file_path, error);
   if (!written.ok()) Notify(absl::StrCat(*worker_name, ": ", written.ToString()));
 }
@@ -55,6 +58,7 @@ const char* Variable(const char* name) {
 void SetUp() {
   const std::string rank = Variable("RANK");
   error_file_path = new std::string(Variable("TORCHELASTIC_ERROR_FILE"));
+  worker_pid = getpid();
   worker_name = new std::string(rank.empty() ? "worker" : absl::StrCat("worker of rank ", rank));
   c10::initLogging();
   SetLogLevel(Variable("LOGLEVEL"));
@@ -67,6 +71,10 @@ int RunWorker(int argc, char** argv, const std::function<absl::Status(int, char*
   SetUp();
   absl::Status status = worker::CatchExceptions([&] { return body(argc, argv); });
   worker::ReleaseProcessContext();
+  if (getpid() != worker_pid) {
+    if (!status.ok()) Report(status);
+    return status.ok() ? 0 : 1;
+  }
   if (status.ok()) status = worker::CompareEnds();
   status = worker::ExchangeFailures(status);
   if (!status.ok()) Report(status);

@@ -1,5 +1,7 @@
 #include "worker/torch/errors/failure_notice.h"
 
+#include <unistd.h>
+
 #include <algorithm>
 #include <chrono>
 #include <cstdlib>
@@ -48,9 +50,17 @@ std::pair<uint64_t, int64_t> StopOf(c10d::Store& store, uint32_t rank) {
   return is_read ? stop : std::pair<uint64_t, int64_t>();
 }
 
+// The notices of this process. A child that the program forks, and that ends by exit(), isn't the
+// worker: it would report over its parent's connections that the parent has left. So it has none.
+// It never frees its copies of the parent's, because that may close these connections.
 std::vector<FailureNotice>& Notices() {
-  static auto* notices = new std::vector<FailureNotice>();
-  return *notices;
+  struct Kept {
+    pid_t owner;
+    std::vector<FailureNotice> notices;
+  };
+  static Kept* kept = nullptr;
+  if (kept == nullptr || kept->owner != getpid()) kept = new Kept{.owner = getpid(), .notices = {}};
+  return kept->notices;
 }
 
 // Keeps the first report, which is the cause if several ranks report.

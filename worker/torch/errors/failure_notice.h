@@ -26,7 +26,8 @@ void AddFailureNotice(FailureNotice notice);
 // Reports that this process leaves the other ranks, with status 0 and before they have ended. `how`
 // names no rank ("left the loop after step 3"). Without this report the others would wait, because
 // an exit with status 0 ends no generation. Returns early, without a report, if a store is gone. A
-// process that calls exit(0) needn't call it.
+// process that calls exit(0) needn't call it. A forked child has no contexts, so it reports
+// nothing.
 void NotifyDeparture(const std::string& how);
 
 // Takes NotifyDeparture's report back: this process goes on with the others in its next Session.

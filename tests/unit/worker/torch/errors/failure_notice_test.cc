@@ -2,9 +2,12 @@
 
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
+#include <sys/wait.h>
+#include <unistd.h>
 
 #include <algorithm>
 #include <chrono>
+#include <cstdint>
 #include <string>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
 #include <vector>
@@ -31,6 +34,17 @@ class WaitedStore : public c10d::HashStore {
     HashStore::wait(keys, std::min(timeout, std::chrono::milliseconds(1)));
   }
   std::vector<std::string> waited;
+};
+
+// Counts the reports.
+class CountingStore : public c10d::HashStore {
+ public:
+  std::vector<uint8_t> compareSet(const std::string& key, const std::vector<uint8_t>& expected,
+                                  const std::vector<uint8_t>& desired) override {
+    ++calls;
+    return HashStore::compareSet(key, expected, desired);
+  }
+  int calls = 0;
 };
 
 const absl::Status kBroken = absl::UnavailableError("PeerError: gloo::IoException: closed by peer");
@@ -91,6 +105,25 @@ TEST_F(FailureNoticeTest, WhenAllHaveJoinedOrLeftTheHostLeavesAtOnce) {
   AddFailureNotice(host);
   LeaveStores(absl::InternalError("bad sample 17"));
   EXPECT_THAT(store->waited, IsEmpty());
+}
+
+// A child that the program forks isn't the worker. Twin: the worker itself.
+TEST_F(FailureNoticeTest, AForkedChildThatCallsExitReportsNothing) {
+  const auto store = c10::make_intrusive<CountingStore>();
+  AddFailureNotice({.store = store, .rank = 1, .world_size = 2});
+  const auto calls_of_child = [&] {
+    const pid_t child = fork();
+    if (child == 0) {
+      NotifyDeparture("called exit()");
+      _exit(store->calls);
+    }
+    int status = 0;
+    EXPECT_EQ(waitpid(child, &status, 0), child);
+    return WEXITSTATUS(status);
+  };
+  EXPECT_EQ(calls_of_child(), 0);
+  NotifyDeparture("called exit()");
+  EXPECT_EQ(store->calls, 1);
 }
 
 // c10d warns of a host that is gone.
