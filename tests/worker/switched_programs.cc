@@ -186,6 +186,25 @@ void Forks(const SessionOptions& options, Outcome& outcome) {
   outcome.Note(session, "steps", session.step());
 }
 
+// A convolution whose weights are in memory with the channels last.
+void ChannelsLast(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential net(torch::nn::Conv2d(3, 4, 3), torch::nn::Tanh(), torch::nn::Flatten(),
+                            Line(16, 1));
+  torch::Tensor weight = net[0]->parameters()[0];
+  weight.set_data(weight.detach().contiguous(at::MemoryFormat::ChannelsLast));
+  auto model = session.Prepare(net, AdamW{}, Points());
+  const torch::Tensor picture = torch::arange(48).to(torch::kFloat).sin().view({1, 3, 4, 4});
+  for (const Batch& batch : session.Batches()) {
+    Tick();
+    session.Backward(Loss(model(batch.inputs.view({-1, 1, 1, 1}) * picture), batch));
+    Tick();
+    session.Step();
+  }
+  outcome.Note(session, "digest", Digest(*net));
+  outcome.Note(session, "steps", session.step());
+}
+
 // Keeps the session's metrics from the beginning to the end.
 void KeptMetrics(const SessionOptions& options, Outcome& outcome) {
   Session session(options);
@@ -214,6 +233,7 @@ Programs SwitchedPrograms() {
           {"frozen_norm", &FrozenNorm},
           {"moved", &Moved},
           {"forks", &Forks},
+          {"channels_last", &ChannelsLast},
           {"kept_metrics", &KeptMetrics}};
 }
 

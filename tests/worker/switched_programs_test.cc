@@ -57,6 +57,11 @@ TEST_F(ProgramsTest, BatchNormThatKeepsItsStatistics) {
 
 TEST_F(ProgramsTest, AnInputThatTheModelMayKeep) { KillTenTimes("moved", /*saves=*/false); }
 
+TEST_F(ProgramsTest, WeightsWithTheChannelsLast) {
+  KillTenTimes("channels_last", /*saves=*/true, {"--ema_decay", "0.9"});
+  EXPECT_EQ(Seen(0)["digest"], Seen(1)["digest"]);
+}
+
 // The survivor would end, because its child's exit() said that it had left.
 TEST_F(ProgramsTest, AChildThatCallsExit) { KillTenTimes("forks", /*saves=*/true); }
 

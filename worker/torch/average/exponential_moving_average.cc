@@ -216,8 +216,9 @@ absl::Status ExponentialMovingAverage::Restore(const Tensors& whole) {
     if (found->second.sizes() != parameter.tensor.sizes()) {
       return Misfit(parameter.name, "has another shape");
     }
-    averages.push_back(
-        part(found->second).to(like.device(), AverageType(like), false, /*copy=*/true));
+    const torch::Tensor copy =
+        part(found->second).to(like.device(), AverageType(like), false, /*copy=*/true);
+    averages.push_back(worker::InOrderOf(like, copy));
     return absl::OkStatus();
   };
   if (const ZeroImplementation* zero = ZeroOf(optimizer_)) {

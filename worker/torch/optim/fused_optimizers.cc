@@ -3,6 +3,7 @@
 #include <ATen/ops/_foreach_copy.h>
 #include <ATen/ops/_fused_adamw.h>
 #include <ATen/ops/_fused_sgd.h>
+#include <ATen/ops/empty_like.h>
 #include <ATen/ops/full.h>
 #include <ATen/ops/zeros_like.h>
 #include <torch/utils.h>
@@ -50,6 +51,10 @@ class Batches {
  public:
   // The parameter's batch, which gets what is updated, and its gradient.
   Batch& Add(const Tensor& parameter, const Tensor& updated, int64_t step) {
+    TORCH_CHECK(updated.is_non_overlapping_and_dense(), "a parameter of the sizes ",
+                updated.sizes(), " and strides ", updated.strides(),
+                " is a part of a larger tensor, which the fused optimizers can't update; clone() "
+                "it when the module is made");
     int64_t part = 0;
     if (!updated.is_same(parameter)) {
       part = elements_ / kBatchElements;
@@ -65,8 +70,10 @@ class Batches {
   template <typename Update>
   void ForEach(Update&& update) {
     for (auto& [key, batch] : batches_) {
-      if (!batch.narrow.empty()) {
-        for (Tensor& gradient : batch.gradients) gradient = gradient.to(torch::kFloat);
+      for (size_t i = 0; i < batch.gradients.size(); ++i) {
+        Tensor& gradient = batch.gradients[i];
+        if (!batch.narrow.empty()) gradient = gradient.to(torch::kFloat);
+        gradient = worker::InOrderOf(batch.parameters[i], gradient);
       }
       update(batch, std::get<2>(key));
       if (batch.narrow.empty()) continue;
@@ -100,7 +107,7 @@ const Tensor& UpdatedOf(const Tensor& parameter, State& state) {
 // without masters.
 Tensor Fitting(const Tensor& field, const Tensor& updated) {
   if (!field.defined()) return at::zeros_like(updated, at::MemoryFormat::Preserve);
-  return field.to(updated.scalar_type());
+  return worker::InOrderOf(updated, field.to(updated.scalar_type()));
 }
 
 Batches AdamBatches(torch::optim::Optimizer& optimizer, const OptimizerParamGroup& group,
@@ -237,6 +244,14 @@ void FusedAdamW::ParametersChanged() { worker::DropMasters(*this); }
 void FusedSGD::ParametersChanged() { worker::DropMasters(*this); }
 
 namespace worker {
+
+torch::Tensor InOrderOf(const torch::Tensor& like, const torch::Tensor& tensor) {
+  const bool both_plain = tensor.is_contiguous() && like.is_contiguous();
+  if (both_plain || tensor.strides() == like.strides()) return tensor;
+  torch::Tensor ordered = at::empty_like(like, tensor.options());
+  return ordered.copy_(tensor);
+}
+
 namespace {
 
 // The master in a parameter's state; null: none.

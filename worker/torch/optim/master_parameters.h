@@ -28,6 +28,12 @@ struct WithMaster : State {
 using FusedAdamWState = WithMaster<torch::optim::AdamWParamState>;
 using FusedSgdState = WithMaster<torch::optim::SGDParamState>;
 
+// `tensor`, or a copy of it, with its elements in memory in the order of those of `like`, a tensor
+// of the same sizes. The fused kernels walk through the memory of parameter, gradient and state
+// side by side, so a state that was read from a checkpoint as [0, 1, 2, 3] beside a parameter in
+// channels_last order [0, 2, 1, 3] would be paired with other elements, without an error.
+torch::Tensor InOrderOf(const torch::Tensor& like, const torch::Tensor& tensor);
+
 // A parameter's float32 copy; undefined if there is none.
 torch::Tensor MasterOf(const torch::optim::Optimizer& optimizer, const torch::Tensor& parameter);
 // Drops all copies, so that the next step makes them anew from the parameters.

@@ -116,7 +116,10 @@ struct Reader {
       status.Update(NotItsParameters(prefix + name, found->second.sizes(), parameter.sizes()));
       return;
     }
-    tensor = found->second.to(parameter.device()).clone();
+    // As the optimizer would have made it: the order in memory decides which elements a kernel
+    // computes together, and so the last bits.
+    tensor = torch::empty_like(parameter, found->second.options().device(parameter.device()));
+    tensor.copy_(found->second);
   }
 };
 

@@ -133,6 +133,37 @@ TEST(FusedOptimizersTest, GoOnAfterARestoreAsIfNothingHadBeen) {
   }
 }
 
+// A convolution's weight with the channels last, beside one with them first; the gradients and the
+// restored state have them first.
+TEST(FusedOptimizersTest, PairElementsWhateverTheirOrderInMemory) {
+  torch::manual_seed(5);
+  torch::Tensor plain = torch::randn({4, 3, 2, 2});
+  torch::Tensor last = plain.contiguous(at::MemoryFormat::ChannelsLast);
+  ASSERT_NE(plain.strides(), last.strides());
+  FusedAdamW one(std::vector{plain}, AdamWOptions(1e-2));
+  auto other = std::make_unique<FusedAdamW>(std::vector{last}, AdamWOptions(1e-2));
+  for (int step = 0; step < 6; ++step) {
+    if (step == 3) {
+      auto state = *worker::GetOptimizerState(*other);
+      for (auto& [name, tensor] : state) tensor = tensor.contiguous();
+      other = std::make_unique<FusedAdamW>(std::vector{last}, AdamWOptions(1e-2));
+      ASSERT_TRUE(worker::SetOptimizerState(*other, state).ok());
+      EXPECT_EQ((*worker::GetOptimizerState(*other))["0.exp_avg"].strides(), last.strides());
+    }
+    plain.mutable_grad() = torch::randn({4, 3, 2, 2});
+    last.mutable_grad() = plain.grad().clone();
+    one.step();
+    other->step();
+    EXPECT_TRUE(last.allclose(plain, /*rtol=*/1e-5, /*atol=*/1e-6)) << step;
+  }
+}
+
+TEST(FusedOptimizersTest, APartOfALargerTensorIsAnError) {
+  torch::Tensor part = torch::randn({4, 4}).narrow(1, 0, 2);
+  part.mutable_grad() = torch::ones({4, 2});
+  EXPECT_THROW(FusedSGD(std::vector{part}, SGDOptions(1e-2)).step(), c10::Error);
+}
+
 // Registered under two names, as a GPT's input and output layers are.
 struct TiedImpl : torch::nn::Module {
   TiedImpl() { register_parameter("head", first->weight); }
