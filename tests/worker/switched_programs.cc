@@ -8,6 +8,7 @@
 
 #include <cstdint>
 #include <cstdlib>
+#include <memory>
 #include <string>
 #include <vector>
 
@@ -205,6 +206,32 @@ void ChannelsLast(const SessionOptions& options, Outcome& outcome) {
   outcome.Note(session, "steps", session.step());
 }
 
+// A head that no rank uses after the first step. Its weights stay: no decay, no momentum.
+void UnusedHead(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  struct TwoHeads : torch::nn::Module {
+    Line first = register_module("first", Line(1, 1));
+    Line second = register_module("second", Line(1, 1));
+    torch::Tensor forward(const torch::Tensor& x, bool both) {
+      return both ? first(x) + second(x) : first(x);
+    }
+  };
+  const auto net = std::make_shared<TwoHeads>();
+  double after_first = 0;
+  session.Add("after_first", after_first);
+  auto model = session.Prepare(net, AdamW{}, Points());
+  for (const Batch& batch : session.Batches()) {
+    if (session.step() == 1) after_first = net->second->weight.item<double>();
+    Tick();
+    session.Backward(Loss(model(batch.inputs, session.step() == 0), batch));
+    Tick();
+    session.Step();
+  }
+  outcome.Note(session, "moved", net->second->weight.item<double>() - after_first);
+  outcome.Note(session, "digest", Digest(*net));
+  outcome.Note(session, "steps", session.step());
+}
+
 // Keeps the session's metrics from the beginning to the end.
 void KeptMetrics(const SessionOptions& options, Outcome& outcome) {
   Session session(options);
@@ -233,6 +260,7 @@ Programs SwitchedPrograms() {
           {"frozen_norm", &FrozenNorm},
           {"moved", &Moved},
           {"forks", &Forks},
+          {"unused_head", &UnusedHead},
           {"channels_last", &ChannelsLast},
           {"kept_metrics", &KeptMetrics}};
 }

@@ -57,6 +57,18 @@ TEST_F(ProgramsTest, BatchNormThatKeepsItsStatistics) {
 
 TEST_F(ProgramsTest, AnInputThatTheModelMayKeep) { KillTenTimes("moved", /*saves=*/false); }
 
+TEST_F(ProgramsTest, AHeadThatNoRankUsesStaysAsItIs) {
+  for (const char* stage : {"0", "1", "2"}) {
+    what_ = "unused_head";
+    const auto seen =
+        Undisturbed({"--find_unused_parameters", "--zero_stage", stage, "--weight_decay", "0.5"});
+    EXPECT_EQ(seen[0].at("moved"), "0") << stage;
+    EXPECT_EQ(seen[1].at("moved"), "0") << stage;
+  }
+  KillTenTimes("unused_head", /*saves=*/true,
+               {"--find_unused_parameters", "--weight_decay", "0.5"});
+}
+
 TEST_F(ProgramsTest, WeightsWithTheChannelsLast) {
   KillTenTimes("channels_last", /*saves=*/true, {"--ema_decay", "0.9"});
   EXPECT_EQ(Seen(0)["digest"], Seen(1)["digest"]);

@@ -116,7 +116,7 @@ class DistributedDataParallel {
     }
   }
 
-  // Clears the gradients, as optimizer.zero_grad() does, without giving up bucket views.
+  // Clears the gradients, as optimizer.zero_grad() does; keeps bucket views that any pass uses.
   void ZeroGrad();
 
   // Trains on inputs whose number differs between the ranks: runs `train`, in which some ranks call

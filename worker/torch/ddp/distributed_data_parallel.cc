@@ -346,11 +346,16 @@ torch::Tensor DistributedDataParallel::AfterForward(torch::Tensor output) {
   return AfterForward(std::vector<torch::Tensor>{std::move(output)}).front();
 }
 
+// A gradient of zeros isn't the same as none: AdamW would decay the weights of a parameter that no
+// rank uses, and go on with its momentum. Where there may be such parameters, views are given up as
+// well: the reducer makes them anew in the next pass, for the parameters that a rank uses.
 void DistributedDataParallel::ZeroGrad() {
+  const DistributedDataParallelOptions& options = implementation_->options;
+  const bool keeps_views = options.gradient_as_bucket_view && !options.find_unused_parameters;
   for (torch::Tensor& parameter : implementation_->parameters) {
     torch::Tensor& gradient = parameter.mutable_grad();
     if (!gradient.defined()) continue;
-    if (implementation_->options.gradient_as_bucket_view) {
+    if (keeps_views) {
       gradient.zero_();
     } else {
       gradient.reset();

@@ -81,8 +81,10 @@ bool TrainedModel::TakesFunction() const {
 
 void TrainedModel::ZeroGradients() {
   for (SessionPart& part : parts_) part.has_gradients = part.is_averaged = false;
-  if (zero_ != nullptr) return zero_->ZeroGrad();
-  for (SessionPart& part : parts_) part.ddp->ZeroGrad();
+  if (zero_ != nullptr) zero_->ZeroGrad();
+  for (SessionPart& part : parts_) {
+    if (part.ddp != nullptr) part.ddp->ZeroGrad();
+  }
 }
 
 absl::Status TrainedModel::CheckOptimizers(int64_t step) const {
