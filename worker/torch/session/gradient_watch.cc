@@ -39,6 +39,8 @@ absl::Status OptimizerSteps::Check(const torch::optim::Optimizer& optimizer, int
 TrainedSet::TrainedSet(const torch::nn::Module& module) {
   for (NamedTensor& parameter : NamedParameters(module)) {
     std::vector<NamedTensor>& list = parameter.tensor.requires_grad() ? trained_ : frozen_;
+    // A gradient from before the parameter was frozen: optimizers would step with it.
+    if (!parameter.tensor.requires_grad()) parameter.tensor.mutable_grad().reset();
     list.push_back(std::move(parameter));
   }
 }

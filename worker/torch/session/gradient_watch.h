@@ -34,6 +34,7 @@ class OptimizerSteps {
 // generation's beginning: each generation begins with the flags of this set. Threads: one.
 class TrainedSet {
  public:
+  // Clears gradients of the others, as of a training before they were frozen.
   explicit TrainedSet(const torch::nn::Module& module);
 
   // Errors: FAILED_PRECONDITION — a parameter outside of the set needs or has a gradient, which

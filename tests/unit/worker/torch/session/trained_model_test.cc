@@ -97,6 +97,20 @@ TEST_F(TrainedModelTest, AGroupOfAnotherModulesParametersIsRefused) {
   EXPECT_THAT(alone.Begin(torch::kCPU).message(), HasSubstr("parameter 0, of the shape [3, 2]"));
 }
 
+// Frozen after a training without a Session, as of a backbone. Twin: a gradient that comes later.
+TEST_F(TrainedModelTest, AFrozenParameterMayHaveAnOldGradient) {
+  SessionPart part = Part("");
+  torch::Tensor weight = part.module->parameters()[0];
+  weight.sum().backward();
+  weight.requires_grad_(false);
+  ASSERT_TRUE(trained_.Add(std::move(part)).ok());
+  Begin();
+  EXPECT_TRUE(trained_.CheckOptimizers(0).ok());
+  EXPECT_FALSE(weight.grad().defined());
+  weight.mutable_grad() = torch::ones_like(weight);
+  EXPECT_THAT(trained_.CheckOptimizers(0).message(), HasSubstr("parameter 'weight' needed no"));
+}
+
 TEST_F(TrainedModelTest, OptimizersStepEarlyIfTheyAreSeveralOrOfTheProgram) {
   ASSERT_TRUE(trained_.Add(Part("a")).ok());
   EXPECT_FALSE(trained_.MayStepEarly());
