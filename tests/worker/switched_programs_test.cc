@@ -74,6 +74,11 @@ TEST_F(ProgramsTest, WeightsWithTheChannelsLast) {
   EXPECT_EQ(Seen(0)["digest"], Seen(1)["digest"]);
 }
 
+TEST_F(ProgramsTest, ARankWithoutSamplesIsntInTheStatisticsOfAllRanks) {
+  KillTenTimes("norm_of_the_rest", /*saves=*/true);
+  EXPECT_EQ(Seen(0)["is_as_expected"], "1");
+}
+
 // The survivor would end, because its child's exit() said that it had left.
 TEST_F(ProgramsTest, AChildThatCallsExit) { KillTenTimes("forks", /*saves=*/true); }
 

@@ -285,7 +285,7 @@ void TakePlace(Context::Implementation& context, const WorkerAssignment& assignm
   context.groups_created = 0;
   context.subgroups_created.clear();
   context.models_created = 0;
-  context.alone = false;
+  context.alone = context.counts_no_samples = false;
   context.starts = 0;
 }
 

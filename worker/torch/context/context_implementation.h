@@ -64,6 +64,9 @@ struct Context::Implementation {
   worker::ProgressPage progress;
   bool rejoins = false;  // this process goes on in later generations, under ddprun
   bool alone = false;    // a collective broke: modules compute without the others until Rejoin()
+  // Modules leave this rank's samples out of statistics over all ranks: it only takes part in the
+  // others' pass.
+  bool counts_no_samples = false;
   std::string node_address;  // "" = unknown
   std::string backend;
   torch::Device device = torch::kCPU;

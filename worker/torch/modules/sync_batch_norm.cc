@@ -133,11 +133,12 @@ SyncBatchNormImpl::Statistics SyncBatchNormImpl::JoinedStatistics(
   const torch::TensorOptions options = input.options().dtype(WorkingType(input));
   torch::Tensor mean = torch::zeros({features_}, options);
   torch::Tensor variance = torch::zeros({features_}, options);
-  if (input.numel() > 0) {
+  const bool has_samples = input.numel() > 0 && !context_->implementation().counts_no_samples;
+  if (has_samples) {
     std::tie(variance, mean) =
         at::var_mean(input.to(options.dtype()), ReducedDimensions(input), /*unbiased=*/false);
   }
-  const int64_t count = input.numel() / features_;
+  const int64_t count = has_samples ? input.numel() / features_ : 0;
   const torch::TensorOptions in_double = options.dtype(torch::kDouble);
   std::vector<torch::Tensor> mine = {at::cat(
       {torch::full({1}, count, in_double), mean.to(torch::kDouble), variance.to(torch::kDouble)})};
@@ -153,8 +154,10 @@ SyncBatchNormImpl::Statistics SyncBatchNormImpl::JoinedStatistics(
   const torch::Tensor variances = all.slice(1, 1 + features_);
   Statistics statistics;
   statistics.count = counts.sum().item<double>();
-  TORCH_CHECK(statistics.count > 1, "SyncBatchNorm: all ranks together have ", statistics.count,
-              " value(s) a channel; training needs at least 2");
+  TORCH_CHECK(
+      statistics.count > 1, "SyncBatchNorm: all ranks together have ", statistics.count,
+      " value(s) a channel; training needs at least 2; choose a batch size that leaves more than "
+      "one sample for an epoch's last step");
   statistics.mean = (means * counts).sum(0) / statistics.count;
   statistics.variance =
       ((variances + (means - statistics.mean).square()) * counts).sum(0) / statistics.count;

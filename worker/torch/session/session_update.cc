@@ -9,6 +9,7 @@
 #include "absl/strings/str_join.h"
 #include "base/status_macros.h"
 #include "ddprun/clip_grad_norm.h"
+#include "worker/torch/context/context_implementation.h"
 #include "worker/torch/errors/exception_status.h"
 #include "worker/torch/session/session_implementation.h"
 
@@ -46,6 +47,9 @@ void Session::Implementation::TakeBatch() {
 void Session::Implementation::OpenPass(bool is_last) {
   trained.OpenPass(is_last);
   calls.OpenBatch();
+  // A rank whose samples of this step are over has a loss of weight 0, but running statistics have
+  // no weight.
+  context->implementation().counts_no_samples = step.pass.share == 0;
 }
 
 absl::Status Session::Implementation::Backward(const torch::Tensor& loss,
@@ -100,6 +104,7 @@ absl::StatusOr<bool> Session::Implementation::EndBatch() {
 absl::StatusOr<bool> Session::Implementation::CloseBatch() {
   trained.EndPass();
   calls.CloseBatch();
+  context->implementation().counts_no_samples = false;
   if (!step.broken.ok()) step.passes.clear();  // they don't count: the step is done again
   if (!step.passes.empty() || !step.broken.ok()) return false;
   const int64_t before = course.step();
