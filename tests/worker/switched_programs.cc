@@ -265,6 +265,12 @@ void NormOfTheRest(const SessionOptions& options, Outcome& outcome) {
   outcome.Note(session, "steps", session.step());
 }
 
+// Connects the ranks a second time.
+void SecondContext(const SessionOptions& options, Outcome& /*outcome*/) {
+  Session session(options);
+  OrThrow(Context::Create());
+}
+
 // Keeps the session's metrics from the beginning to the end.
 void KeptMetrics(const SessionOptions& options, Outcome& outcome) {
   Session session(options);
@@ -293,6 +299,7 @@ Programs SwitchedPrograms() {
           {"frozen_norm", &FrozenNorm},
           {"moved", &Moved},
           {"forks", &Forks},
+          {"second_context", &SecondContext},
           {"norm_of_the_rest", &NormOfTheRest},
           {"unused_head", &UnusedHead},
           {"channels_last", &ChannelsLast},

@@ -74,9 +74,14 @@ TEST_F(ProgramsTest, WeightsWithTheChannelsLast) {
   EXPECT_EQ(Seen(0)["digest"], Seen(1)["digest"]);
 }
 
-TEST_F(ProgramsTest, ARankWithoutSamplesIsntInTheStatisticsOfAllRanks) {
+TEST_F(ProgramsTest, ARankWithoutSamplesIsntInTheStatistics) {
   KillTenTimes("norm_of_the_rest", /*saves=*/true);
   EXPECT_EQ(Seen(0)["is_as_expected"], "1");
+}
+
+// It would wait for the keys that the first one has used.
+TEST_F(ProgramsTest, ASecondContext) {
+  ExpectRefused("second_context", "this process has made a Context already");
 }
 
 // The survivor would end, because its child's exit() said that it had left.

@@ -59,7 +59,8 @@ class Context {
   // Errors: INVALID_ARGUMENT — the environment contradicts torchrun's contract; an unknown backend,
   // or different ones on different ranks. ABORTED — the generation is over already. UNAVAILABLE —
   // the agent or a peer is gone. FAILED_PRECONDITION — nccl or shm was asked for where there is
-  // none. If one rank finds an error, the others fail with a text that names the rank.
+  // none; a second context. If one rank finds an error, the others fail with a text that names the
+  // rank.
   static absl::StatusOr<std::unique_ptr<Context>> Create(const ContextOptions& options = {});
   // A world of one on the same device, for what this worker does without the others. Its Mark()
   // does nothing, and it can't rejoin. Errors: INTERNAL — LibTorch refused.

@@ -1,6 +1,7 @@
 #include "ddprun/context.h"
 
 #include <algorithm>
+#include <atomic>
 #include <cstdlib>
 #include <exception>
 #include <torch/csrc/distributed/c10d/HashStore.hpp>
@@ -91,6 +92,17 @@ absl::Status JoinThroughAgent(Context::Implementation& context) {
   DDPRUN_RETURN_IF_ERROR(CheckStillCurrent(environment, assignment));
   TakeStore(context, assignment);
   return absl::OkStatus();
+}
+
+// A second context would meet the first one's keys in the generation's store, and wait for ranks
+// that don't come.
+absl::Status CheckIsFirst(const WorkerEnvironment& environment) {
+  static std::atomic<bool> has_met = false;
+  if (environment.world_size == 1 || !has_met.exchange(true)) return absl::OkStatus();
+  return absl::FailedPreconditionError(
+      "this process has made a Context already, and its ranks meet once: make one in main() and "
+      "pass it on; Group::Create connects its ranks once more, and RunSessions trains several "
+      "times");
 }
 
 // True if neither ddprun nor the launcher serves a store.
@@ -330,6 +342,7 @@ absl::StatusOr<std::unique_ptr<Context>> Context::Create(const ContextOptions& o
     auto implementation = std::make_unique<Implementation>();
     DDPRUN_ASSIGN_OR_RETURN(implementation->environment, worker::ReadWorkerEnvironment());
     implementation->options = options;
+    DDPRUN_RETURN_IF_ERROR(CheckIsFirst(implementation->environment));
     OpenProgress(*implementation);
     const absl::Status planned = Plan(*implementation, options);
     if (!planned.ok()) return Refuse(*implementation, planned);
