@@ -18,6 +18,7 @@
 
 #include "ddprun/parameters.h"
 #include "worker/torch/optim/master_parameters.h"
+#include "worker/torch/optim/optimizer_set.h"
 
 namespace ddprun {
 namespace {
@@ -264,6 +265,13 @@ torch::Tensor* MasterIn(torch::optim::OptimizerParamState& state) {
 }  // namespace
 
 torch::Tensor MasterOf(const torch::optim::Optimizer& optimizer, const torch::Tensor& parameter) {
+  if (const auto* set = dynamic_cast<const OptimizerSet*>(&optimizer)) {
+    for (const OptimizerSet::Part& part : set->parts()) {
+      torch::Tensor master = MasterOf(*part.optimizer, parameter);
+      if (master.defined()) return master;
+    }
+    return {};
+  }
   const auto found = optimizer.state().find(parameter.unsafeGetTensorImpl());
   if (found == optimizer.state().end()) return {};
   const torch::Tensor* master = MasterIn(*found->second);
@@ -271,6 +279,10 @@ torch::Tensor MasterOf(const torch::optim::Optimizer& optimizer, const torch::Te
 }
 
 void DropMasters(torch::optim::Optimizer& optimizer) {
+  if (const auto* set = dynamic_cast<const OptimizerSet*>(&optimizer)) {
+    for (const OptimizerSet::Part& part : set->parts()) DropMasters(*part.optimizer);
+    return;
+  }
   for (auto& [parameter, state] : optimizer.state()) {
     if (torch::Tensor* master = MasterIn(*state)) master->reset();
   }

@@ -34,7 +34,7 @@ using FusedSgdState = WithMaster<torch::optim::SGDParamState>;
 // channels_last order [0, 2, 1, 3] would be paired with other elements, without an error.
 torch::Tensor InOrderOf(const torch::Tensor& like, const torch::Tensor& tensor);
 
-// A parameter's float32 copy; undefined if there is none.
+// A parameter's float32 copy; undefined if there is none. Of an OptimizerSet, its parts'.
 torch::Tensor MasterOf(const torch::optim::Optimizer& optimizer, const torch::Tensor& parameter);
 // Drops all copies, so that the next step makes them anew from the parameters.
 void DropMasters(torch::optim::Optimizer& optimizer);

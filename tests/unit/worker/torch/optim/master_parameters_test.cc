@@ -16,6 +16,7 @@
 #include <memory>
 #include <sstream>
 #include <string>
+#include <utility>
 #include <vector>
 
 #include "ddprun/checkpointer.h"
@@ -24,6 +25,7 @@
 #include "ddprun/fused_optimizers.h"
 #include "ddprun/parameters.h"
 #include "ddprun/zero_optimizer.h"
+#include "worker/torch/optim/optimizer_set.h"
 #include "worker/torch/optim/optimizer_state.h"
 
 namespace ddprun::masters_test {
@@ -225,6 +227,29 @@ TEST(MasterStateTest, BeginsWithTheParametersWhereACheckpointHasNone) {
   }
   EXPECT_LT(worker::MasterOf(fused, net->weight).max().item<double>(), 1);
   EXPECT_EQ(worker::MasterOf(plain, net->weight).defined(), false);
+}
+
+// As in a Session of several modules. The average of its parameters is one of the masters.
+TEST(MasterStateTest, IsFoundAndDroppedInASetOfOptimizers) {
+  Net one;
+  Net other;
+  std::vector<worker::OptimizerSet::Part> parts;
+  for (Net* net : {&one, &other}) {
+    (*net)->to(torch::kBFloat16);
+    parts.push_back(
+        {.name = net == &one ? "one" : "other",
+         .optimizer = std::make_unique<FusedAdamW>((*net)->parameters(), AdamWOptions(kRate))});
+    (*net)->Loss().backward();
+  }
+  worker::OptimizerSet set(std::move(parts));
+  set.step();
+  for (Net* net : {&one, &other}) {
+    const torch::Tensor master = worker::MasterOf(set, (*net)->weight);
+    ASSERT_TRUE(master.defined());
+    EXPECT_EQ(master.scalar_type(), torch::kFloat);
+  }
+  worker::DropMasters(set);
+  EXPECT_FALSE(worker::MasterOf(set, other->weight).defined());
 }
 
 TEST(MasterStateTest, StandsLibTorchsOwnArchives) {
