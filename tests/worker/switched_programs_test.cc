@@ -2,7 +2,9 @@
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
+#include <map>
 #include <string>
+#include <vector>
 
 #include "tests/worker/programs_testing.h"
 
@@ -10,6 +12,7 @@ namespace ddprun::testing {
 namespace {
 
 using ::testing::HasSubstr;
+using ::testing::Not;
 
 // Rank 1 may be killed while the critic needs no gradients on rank 0.
 TEST_F(ProgramsTest, ACriticThatNeedsNoGradientsMeanwhile) {
@@ -79,7 +82,24 @@ TEST_F(ProgramsTest, ARankWithoutSamplesIsntInTheStatistics) {
   EXPECT_EQ(Seen(0)["is_as_expected"], "1");
 }
 
-// It would wait for the keys that the first one has used.
+// As by `srun -n 4 programs_probe`. Twin: one task.
+TEST_F(ProgramsTest, SeveralTasksWithoutDdprun) {
+  const std::vector<std::string> command = {InBuildTree("bin/programs_probe"), "slope",
+                                            directory_.File("seen")};
+  int run = 0;
+  const auto output_with = [&](const std::map<std::string, std::string>& variables) {
+    Process process(command, variables, directory_.File("alone" + std::to_string(run++)));
+    EXPECT_EQ(process.Wait(), 0) << process.Output();
+    return process.Output();
+  };
+  const std::string text = " is 4, and this process trains alone: ";
+  EXPECT_THAT(output_with({{"SLURM_NTASKS", "4"}}), HasSubstr("SLURM_NTASKS" + text + "srun"));
+  EXPECT_THAT(output_with({{"PMI_SIZE", "4"}, {"PMI_RANK", "0"}}), HasSubstr("PMI_SIZE" + text));
+  EXPECT_THAT(output_with({{"PMI_SIZE", "4"}, {"PMI_RANK", "3"}}), Not(HasSubstr("trains alone")));
+  EXPECT_THAT(output_with({{"SLURM_NTASKS", "1"}}), Not(HasSubstr("trains alone")));
+}
+
+// A second one would wait for the keys that the first one has used.
 TEST_F(ProgramsTest, ASecondContext) {
   ExpectRefused("second_context", "this process has made a Context already");
 }

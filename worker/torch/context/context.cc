@@ -1,6 +1,7 @@
 #include "ddprun/context.h"
 
 #include <algorithm>
+#include <array>
 #include <atomic>
 #include <cstdlib>
 #include <exception>
@@ -10,6 +11,7 @@
 #include <utility>
 
 #include "absl/strings/match.h"
+#include "absl/strings/numbers.h"
 #include "absl/strings/str_cat.h"
 #include "absl/strings/string_view.h"
 #include "base/log.h"
@@ -129,9 +131,42 @@ absl::Status JoinThroughMaster(Context::Implementation& context, absl::Duration 
   return absl::OkStatus();
 }
 
+// A launcher that starts a program several times, and gives its processes no ranks that a Context
+// reads: srun, mpirun of Open MPI, of MPICH or Intel.
+struct OtherLauncher {
+  const char* size;  // variables: how many processes, and which one this is
+  const char* rank;
+  const char* name;
+};
+constexpr std::array<OtherLauncher, 3> kOtherLaunchers = {
+    {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun"},
+     {"PMI_SIZE", "PMI_RANK", "mpirun"},
+     {"SLURM_NTASKS", "SLURM_PROCID", "srun"}}};
+
+uint32_t NumberIn(const char* variable) {
+  const char* text = std::getenv(variable);
+  uint32_t number = 0;
+  return text != nullptr && absl::SimpleAtoi(text, &number) ? number : 0;
+}
+
+// Four processes of `srun -n 4 ./train` would each train alone, on all samples, and write the same
+// files. Only the first one says so.
+void SayThatOthersTrainAlone() {
+  for (const OtherLauncher& one : kOtherLaunchers) {
+    const uint32_t size = NumberIn(one.size);
+    if (size < 2) continue;
+    if (NumberIn(one.rank) > 0) return;
+    return Notify(absl::StrCat(one.size, " is ", size,
+                               ", and this process trains alone: ", one.name,
+                               " doesn't connect its processes; let it start one `ddprun` on each "
+                               "node, which starts the workers"));
+  }
+}
+
 absl::Status Join(Context::Implementation& context, absl::Duration timeout) {
   if (context.environment.started_by_ddprun()) return JoinThroughAgent(context);
   if (context.environment.master_port != 0) return JoinThroughMaster(context, timeout);
+  SayThatOthersTrainAlone();
   context.store = c10::make_intrusive<c10d::HashStore>();
   context.node_address = "127.0.0.1";
   return absl::OkStatus();
