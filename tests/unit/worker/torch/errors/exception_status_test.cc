@@ -1,5 +1,6 @@
 #include "worker/torch/errors/exception_status.h"
 
+#include <c10/util/Exception.h>
 #include <gmock/gmock.h>
 #include <gtest/gtest.h>
 
@@ -56,6 +57,12 @@ INSTANTIATE_TEST_SUITE_P(
         Case{"c10::DistBackendError", "ncclInvalidUsage: Duplicate GPU detected", false},
         Case{"gloo::EnforceNotMet", "op.preamble.length <= op.nbytes. 8 vs 4", false},
         Case{"c10::Error", "mat1 and mat2 shapes cannot be multiplied", false},
+        Case{"std::runtime_error",
+             "[/pytorch/third_party/gloo/gloo/transport/tcp/pair.cc:553] Connection closed by peer",
+             true},
+        // Connections of the program's own.
+        Case{"std::system_error", "read: Connection reset by peer", false},
+        Case{"std::runtime_error", "database: Connection closed by peer", false},
         Case{"c10::OutOfMemoryError", "CUDA out of memory", false},
         Case{"std::runtime_error", "bad data", false}));
 
@@ -69,9 +76,9 @@ TEST(ExceptionStatusTest, AnExceptionBecomesAStatusWithItsType) {
 
 TEST(ExceptionStatusTest, APeersFaultIsMarkedFirst) {
   const absl::Status status = CatchExceptions(
-      []() -> absl::Status { throw std::runtime_error("x: Connection closed by peer"); });
+      []() -> absl::Status { throw c10::Error("x: Connection closed by peer", nullptr); });
   EXPECT_EQ(status.code(), absl::StatusCode::kUnavailable);
-  EXPECT_THAT(ToWorkerError(status).message, StartsWith("PeerError: std::runtime_error: x"));
+  EXPECT_THAT(ToWorkerError(status).message, StartsWith("PeerError: c10::Error: x"));
 }
 
 TEST(ExceptionStatusTest, AStatusErrorIsItsOwnStatus) {
