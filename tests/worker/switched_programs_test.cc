@@ -24,6 +24,12 @@ TEST_F(ProgramsTest, AModuleThatLearnsFromEarlierBatchesOfAStepOnly) {
   for (const char* module : {"one", "other"}) EXPECT_EQ(Seen(0)[module], Seen(1)[module]);
 }
 
+TEST_F(ProgramsTest, ACriticThatLearnsTwiceAStep) {
+  for (const char* precision : {"no", "fp16"}) {
+    KillTenTimes("critic_twice", /*saves=*/false, {"--mixed_precision", precision});
+  }
+}
+
 TEST_F(ProgramsTest, AParameterThatIsTrainedFromALaterStepOn) {
   for (const char* stage : {"0", "2"}) {
     ExpectRefused("thaws", "parameter '0.weight' needed no gradient at Prepare()",

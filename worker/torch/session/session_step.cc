@@ -15,7 +15,9 @@ StepStart::StepStart(const TrainedModel& trained, const OwnStates& own, Training
       course_(course),
       step_(course.step()),
       kept_own_(own.Keep()),
-      is_finished_(course.marks().is_finished) {
+      is_finished_(course.marks().is_finished),
+      scale_(trained.scaler().scale()),
+      growth_tracker_(trained.scaler().growth_tracker()) {
   const torch::NoGradGuard no_grad;
   for (const torch::Tensor& buffer : Buffers(*trained.module())) buffers_.push_back(buffer.clone());
   if (trained.power_sgd() != nullptr) power_sgd_ = KeepPowerSgd(*trained.power_sgd());
@@ -37,8 +39,7 @@ absl::Status StepStart::PutBack(const ReplicatedState& state) const {
   // Otherwise parameters change only at the step's end, which waits for no peer.
   if (before_update_.has_value()) {
     DDPRUN_RETURN_IF_ERROR(RestoreLasting(*before_update_, state));
-    GradScaler& scaler = trained_.scaler();
-    scaler.Restore(scaler.scale(), scaler.growth_tracker());
+    trained_.scaler().Restore(scale_, growth_tracker_);
   }
   DDPRUN_RETURN_IF_ERROR(own_.PutBack(kept_own_));
   course_.marks().is_finished = is_finished_;

@@ -58,6 +58,8 @@ class StepStart {
   CheckpointedState::Tensors power_sgd_;
   const OwnStates::Kept kept_own_;
   const bool is_finished_;  // LoopMarks'
+  const double scale_;      // the GradScaler's
+  const int64_t growth_tracker_;
   std::optional<CheckpointTensors> before_update_;
 };
 

@@ -347,7 +347,7 @@ absl::Status TrainedModel::Connect(Context& context, bool equal) {
 void TrainedModel::LetGo() {
   EndPass();
   for (SessionPart& part : parts_) {
-    part.has_gradients = part.is_averaged = false;
+    part.has_gradients = part.is_averaged = part.has_stepped = false;
     part.ddp.reset();
   }
   if (zero_ != nullptr) zero_->LetGo();

@@ -48,6 +48,7 @@ struct SessionPart {
   OptimizerSteps steps;
   bool has_gradients = false;  // of this pass or earlier ones, which no step has used
   bool is_averaged = false;    // these gradients are, over all ranks
+  bool has_stepped = false;    // since the scaler's last Update()
   std::unique_ptr<DistributedDataParallel::NoSync> no_sync;  // not of the step's last pass
 };
 
@@ -137,6 +138,9 @@ class TrainedModel {
   const LearningRateSchedule& schedule() const { return schedule_; }
 
  private:
+  // Before a part's gradients are scaled: allows a second step of it in one step of the Session.
+  absl::Status RenewScale(const SessionPart& part);
+  absl::Status UpdateScale();
   absl::Status MakeOptimizers();
   // Null with a zero_stage: Divide makes it.
   absl::StatusOr<std::unique_ptr<torch::optim::Optimizer>> MakeOptimizer(SessionPart& part);

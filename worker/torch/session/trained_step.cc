@@ -115,10 +115,32 @@ void TrainedModel::EndPass() {
   EndForward();
 }
 
+absl::Status TrainedModel::UpdateScale() {
+  for (SessionPart& part : parts_) part.has_stepped = false;
+  return scaler_->Update();
+}
+
+// A scaler takes one step of an optimizer between two updates, which may change the scale. As a
+// critic that learns several times a step needs more, it is updated between them, while no
+// gradients of the old scale are left.
+absl::Status TrainedModel::RenewScale(const SessionPart& part) {
+  if (!part.has_stepped || precision_ != MixedPrecision::kFloat16) return absl::OkStatus();
+  for (const SessionPart& other : parts_) {
+    if (!other.has_gradients) continue;
+    return Misuse(absl::StrCat("Backward() of '", part.name, "' after its Step(), while '",
+                               other.name,
+                               "' has gradients: --mixed_precision fp16 may change the "
+                               "scale there; call Step() of '",
+                               other.name, "' before"));
+  }
+  return UpdateScale();
+}
+
 absl::Status TrainedModel::AddGradients(const torch::Tensor& loss, const SessionPart* of,
                                         double weight) {
   for (SessionPart& part : parts_) {
     part.watch->TakeArrived();  // of passes of the program's
+    if (of == nullptr || of == &part) DDPRUN_RETURN_IF_ERROR(RenewScale(part));
   }
   const torch::Tensor scaled = scaler_->Scale(weight == 1 ? loss : loss * weight);
   if (of == nullptr || !HasSeveral()) {
@@ -186,6 +208,7 @@ absl::StatusOr<bool> TrainedModel::StepPart(SessionPart& part, StepMetrics& metr
   absl::StatusOr<bool> taken = StepWithoutLoss(*scaler_, part);
   part.steps.Note(*part.optimizer);
   part.has_gradients = part.is_averaged = false;
+  part.has_stepped = true;
   return taken;
 }
 
@@ -196,7 +219,7 @@ absl::Status TrainedModel::Step(bool is_done, StepMetrics& metrics, bool& has_st
     has_stepped = has_stepped || taken;
   }
   if (has_stepped && average_ != nullptr) average_->Update();
-  return is_done ? absl::OkStatus() : scaler_->Update();
+  return is_done ? absl::OkStatus() : UpdateScale();
 }
 
 }  // namespace ddprun::worker
