@@ -295,6 +295,27 @@ void SecondContext(const SessionOptions& options, Outcome& /*outcome*/) {
   OrThrow(Context::Create());
 }
 
+// Two folds, with the Context of the first one in a model of each.
+void ContextForAllFolds(const SessionOptions& options, Outcome& outcome) {
+  Context* context = nullptr;
+  for (const std::string fold : {"fold0", "fold1"}) {
+    Session session(options.Part(fold));
+    Context& of_norm = context != nullptr ? *context : session.context();
+    torch::nn::Sequential net(Line(1, 4), nn::SyncBatchNorm(4, of_norm), Line(4, 1));
+    auto model = session.Prepare(net, AdamW{}, Points());
+    if (context == nullptr) context = &session.context();
+    for (const Batch& batch : session.Batches()) {
+      Tick();
+      session.Backward(Loss(model(batch.inputs), batch));
+      Tick();
+      session.Step();
+    }
+    outcome.Note(session, fold, Digest(*net));
+    outcome.Note(session, fold + "_steps", session.step());
+  }
+  outcome.text << "world " << context->world_size() << "\n";
+}
+
 // Keeps the session's metrics from the beginning to the end.
 void KeptMetrics(const SessionOptions& options, Outcome& outcome) {
   Session session(options);
@@ -323,6 +344,7 @@ Programs SwitchedPrograms() {
           {"slope", &Slope},
           {"frozen_norm", &FrozenNorm},
           {"moved", &Moved},
+          {"context_for_all_folds", &ContextForAllFolds},
           {"forks", &Forks},
           {"second_context", &SecondContext},
           {"norm_of_the_rest", &NormOfTheRest},

@@ -110,6 +110,12 @@ TEST_F(ProgramsTest, ASecondContext) {
   ExpectRefused("second_context", "this process has made a Context already");
 }
 
+// A new worker does the first fold alone, and connects to the others by the same Context then.
+TEST_F(ProgramsTest, AContextThatAProgramKeepsForAllFolds) {
+  KillTenTimes("context_for_all_folds", /*saves=*/true);
+  EXPECT_EQ(Seen(1)["world"], "2");
+}
+
 // The survivor would end, because its child's exit() said that it had left.
 TEST_F(ProgramsTest, AChildThatCallsExit) { KillTenTimes("forks", /*saves=*/true); }
 

@@ -159,8 +159,9 @@ struct Session::Implementation {
   // Members die in reverse order: the context last.
   const SessionOptions settings;
   const TrainingOptions& options = settings.training;
-  std::shared_ptr<Context> job;      // the process' context if this Session goes alone; else null
-  std::shared_ptr<Context> context;  // of the ranks that train: the process' context, or its own
+  // If this Session goes alone: has the connections of `context`, until EndSession. Else null.
+  std::unique_ptr<Context> job;
+  std::shared_ptr<Context> context;  // the process' one, connected to the ranks that train
   uint64_t session_number = 1;       // of the process' Sessions, from 1
   worker::CallOrder calls;
   worker::OwnStates own;

@@ -14,7 +14,9 @@
 // The same holds for a surviving rank that was still at the end of a Session that the others had
 // left.
 #include <filesystem>
+#include <memory>
 #include <string>
+#include <utility>
 
 #include "absl/strings/str_cat.h"
 #include "base/log.h"
@@ -30,8 +32,11 @@ absl::Status Session::Implementation::GoAlone(uint64_t others_session) {
   if (saver.checkpointer() != nullptr) saver.checkpointer()->LeaveGeneration();
   saver.SaveWith(nullptr);  // they are the process' context's, as these
   replicas.reset();
-  job = context;
-  DDPRUN_ASSIGN_OR_RETURN(context, Context::Alone(*job));
+  DDPRUN_ASSIGN_OR_RETURN(std::unique_ptr<Context> alone, Context::Alone(*context));
+  // The program may have the Context already, in a SyncBatchNorm of this Session's model or in a
+  // variable of its own for all Sessions. So the object stays, and what it is connected to changes.
+  std::swap(context->implementation(), alone->implementation());
+  job = std::move(alone);
   DDPRUN_RETURN_IF_ERROR(feed->Reform(context->rank(), context->world_size()));
   return PlanSteps();
 }
@@ -56,6 +61,7 @@ void Session::Implementation::EndSession() {
   Context& shared = job != nullptr ? *job : *context;
   shared.Mark(ProgressPhase::kDone, course.step());
   shared.implementation().steps_before += course.step();
+  if (job != nullptr) std::swap(context->implementation(), job->implementation());
   // So that random numbers between two Sessions are the same on all ranks, whatever they trained.
   torch::manual_seed(static_cast<uint64_t>(options.seed));
 }
