@@ -3,9 +3,6 @@
 #include <algorithm>
 #include <functional>
 #include <iterator>
-#include <optional>
-#include <set>
-#include <string>
 #include <type_traits>
 #include <utility>
 
@@ -52,14 +49,12 @@ using Words = std::vector<std::string>;
 std::string LaunchIntroduction();
 std::vector<std::string> CommandNames();
 
-constexpr absl::string_view kErrorPrefix = "ddprun: error: ";
-
 ExitNow Fail(const absl::Status& error) {
   // One line, even if an argument has newlines.
   const std::string text =
       absl::StrReplaceAll(Printable(error.message()), {{"\n", " "}, {"\t", " "}});
   return {.status = ExitStatusOf(error),
-          .text = absl::StrCat(kErrorPrefix, text, "\n"),
+          .text = absl::StrCat("ddprun: error: ", text, "\n"),
           .to_stderr = true};
 }
 
@@ -171,8 +166,8 @@ void WarnOfLateOptions(const std::vector<std::string>& words, std::vector<std::s
   }
 }
 
-CommandLine ParseLaunchOnce(const std::vector<std::string>& arguments,
-                            const EnvironmentLookup& environment, const Host& host) {
+CommandLine ParseLaunch(const std::vector<std::string>& arguments,
+                        const EnvironmentLookup& environment, const Host& host) {
   LaunchWords words(LaunchIntroduction());
   absl::StatusOr<ParsedArguments> parsed = ReadLaunchWords(arguments, environment, host, &words);
   if (!parsed.ok()) return {.command = Fail(parsed.status())};
@@ -202,69 +197,6 @@ CommandLine ParseLaunchOnce(const std::vector<std::string>& arguments,
   }
   if (exit != nullptr) NoteTakenScript(arguments, exit);
   return line;
-}
-
-// The variable that an error begins with, if it is of an option that torchrun doesn't have; "" =
-// another thing is wrong. A secret's file isn't among them: without it a job would be open.
-std::string OwnVariable(absl::string_view error) {
-  constexpr absl::string_view kOfTorchrun[] = {"DUPLICATE_STDERR_FILTERS",
-                                               "DUPLICATE_STDOUT_FILTERS",
-                                               "EVENT_LOG_HANDLER",
-                                               "LOCAL_ADDR",
-                                               "LOCAL_RANKS_FILTER",
-                                               "LOG_DIR",
-                                               "MASTER_ADDR",
-                                               "MASTER_PORT",
-                                               "MAX_RESTARTS",
-                                               "MODULE",
-                                               "MONITOR_INTERVAL",
-                                               "NNODES",
-                                               "NODE_RANK",
-                                               "NO_PYTHON",
-                                               "NPROC_PER_NODE",
-                                               "RDZV_BACKEND",
-                                               "RDZV_CONF",
-                                               "RDZV_ENDPOINT",
-                                               "RDZV_ID",
-                                               "REDIRECTS",
-                                               "ROLE",
-                                               "RUN_PATH",
-                                               "SHUTDOWN_TIMEOUT",
-                                               "SIGNALS_TO_HANDLE",
-                                               "STANDALONE",
-                                               "START_METHOD",
-                                               "TEE",
-                                               "USE_ENV",
-                                               "VIRTUAL_LOCAL_RANK"};
-  absl::string_view name = error;
-  if (!absl::ConsumePrefix(&name, "PET_")) return "";
-  name = name.substr(0, name.find_first_of(" :"));
-  const bool is_torchruns =
-      std::find(std::begin(kOfTorchrun), std::end(kOfTorchrun), name) != std::end(kOfTorchrun);
-  return is_torchruns || absl::EndsWith(name, "TOKEN_FILE") ? "" : absl::StrCat("PET_", name);
-}
-
-// torchrun ignores variables such as PET_CONFIG and PET_DEBUG, which a user's environment may have
-// for another program. A wrong one gets a warning, and the launch goes on without it.
-CommandLine ParseLaunch(const std::vector<std::string>& arguments,
-                        const EnvironmentLookup& environment, const Host& host) {
-  std::set<std::string> ignored;
-  std::vector<std::string> warnings;
-  const EnvironmentLookup others = [&](const std::string& name) {
-    return ignored.contains(name) ? std::nullopt : environment(name);
-  };
-  while (true) {
-    CommandLine line = ParseLaunchOnce(arguments, others, host);
-    const auto* exit = std::get_if<ExitNow>(&line.command);
-    absl::string_view error = exit == nullptr ? "" : absl::string_view(exit->text);
-    const std::string variable =
-        absl::ConsumePrefix(&error, kErrorPrefix) ? OwnVariable(error) : "";
-    if (variable.empty() || !ignored.insert(variable).second) {
-      line.warnings.insert(line.warnings.begin(), warnings.begin(), warnings.end());
-      return line;
-    }
-    warnings.push_back(absl::StrCat(absl::StripSuffix(error, "\n"), "; the variable is ignored"));
-  }
 }
 
 CommandLine ParseTest(const std::vector<std::string>& arguments,

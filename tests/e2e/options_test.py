@@ -61,12 +61,11 @@ class WorkerOptions(OptionsTestCase):
 
     def test_what_torchrun_takes_and_does_not_know(self):
         script = self.bed.write("report.py", REPORT)
-        result = self.ddprun(["--max_restarts", 10**10, "--local_ranks_filter=-1", "--rdzv_conf", "timeout=-1", script],
-                             {"PET_DEBUG": "release", "PET_CONFIG": "/nowhere.yaml"})
+        result = self.ddprun(["--max_restarts", 10**10, "--local_ranks_filter=-1", "--rdzv_conf", "timeout=-1", script])
         self.assertEqual("", result.stdout)
-        for said in ("PET_DEBUG 'release': ", "PET_CONFIG '/nowhere.yaml': ", "timeout '-1' is ignored", "names no worker"):
+        for said in ("timeout '-1' is ignored", "names no worker"):
             self.assertEqual(1, result.stderr.count(said), result.stderr)
-        self.assertEqual(4, len(result.stderr.splitlines()), result.stderr)
+        self.assertEqual(2, len(result.stderr.splitlines()), result.stderr)
 
     def test_debug(self):
         self.assertEqual(["INFO"], self.seen("NCCL_DEBUG", ["--debug"]))

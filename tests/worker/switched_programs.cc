@@ -289,6 +289,20 @@ void NormOfTheRest(const SessionOptions& options, Outcome& outcome) {
   outcome.Note(session, "steps", session.step());
 }
 
+// As above, with one value of a channel in a sample: what doesn't count has to, in that last step.
+void NormOfOne(const SessionOptions& options, Outcome& outcome) {
+  Session session(options);
+  torch::nn::Sequential net(nn::SyncBatchNorm(1, session.context()), Line(1, 1));
+  Dataset points = Points(17);
+  points.shuffle = false;
+  auto model = session.Prepare(net, AdamW{}, points);
+  for (const Batch& batch : session.Batches()) {
+    session.Backward(Loss(model(batch.inputs), batch));
+    session.Step();
+  }
+  outcome.Note(session, "steps", session.step());
+}
+
 // Connects the ranks a second time.
 void SecondContext(const SessionOptions& options, Outcome& /*outcome*/) {
   Session session(options);
@@ -348,6 +362,7 @@ Programs SwitchedPrograms() {
           {"forks", &Forks},
           {"second_context", &SecondContext},
           {"norm_of_the_rest", &NormOfTheRest},
+          {"norm_of_one", &NormOfOne},
           {"unused_head", &UnusedHead},
           {"channels_last", &ChannelsLast},
           {"kept_metrics", &KeptMetrics}};

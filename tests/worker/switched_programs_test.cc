@@ -88,6 +88,12 @@ TEST_F(ProgramsTest, ARankWithoutSamplesIsntInTheStatistics) {
   EXPECT_EQ(Seen(0)["is_as_expected"], "1");
 }
 
+TEST_F(ProgramsTest, AnEpochsLastStepWithOneSample) {
+  what_ = "norm_of_one";
+  const auto seen = Undisturbed({});
+  EXPECT_EQ(seen[0].at("steps"), seen[1].at("steps"));
+}
+
 // As by `srun -n 4 programs_probe`. Twin: one task.
 TEST_F(ProgramsTest, SeveralTasksWithoutDdprun) {
   const std::vector<std::string> command = {InBuildTree("bin/programs_probe"), "slope",

@@ -133,15 +133,16 @@ SyncBatchNormImpl::Statistics SyncBatchNormImpl::JoinedStatistics(
   const torch::TensorOptions options = input.options().dtype(WorkingType(input));
   torch::Tensor mean = torch::zeros({features_}, options);
   torch::Tensor variance = torch::zeros({features_}, options);
-  const bool has_samples = input.numel() > 0 && !context_->implementation().counts_no_samples;
-  if (has_samples) {
+  if (input.numel() > 0) {
     std::tie(variance, mean) =
         at::var_mean(input.to(options.dtype()), ReducedDimensions(input), /*unbiased=*/false);
   }
-  const int64_t count = has_samples ? input.numel() / features_ : 0;
+  const int64_t values = input.numel() / features_;
+  const int64_t counted = context_->implementation().counts_no_samples ? 0 : values;
   const torch::TensorOptions in_double = options.dtype(torch::kDouble);
-  std::vector<torch::Tensor> mine = {at::cat(
-      {torch::full({1}, count, in_double), mean.to(torch::kDouble), variance.to(torch::kDouble)})};
+  std::vector<torch::Tensor> mine = {
+      at::cat({torch::full({1}, values, in_double), torch::full({1}, counted, in_double),
+               mean.to(torch::kDouble), variance.to(torch::kDouble)})};
   std::vector<std::vector<torch::Tensor>> gathered(1);
   for (uint32_t rank = 0; rank < context_->world_size(); ++rank) {
     gathered[0].push_back(torch::empty_like(mine[0]));
@@ -149,15 +150,16 @@ SyncBatchNormImpl::Statistics SyncBatchNormImpl::JoinedStatistics(
   context_->implementation().group->allgather(gathered, mine)->wait();
 
   const torch::Tensor all = torch::stack(gathered[0]);
-  const torch::Tensor counts = all.slice(1, 0, 1);
-  const torch::Tensor means = all.slice(1, 1, 1 + features_);
-  const torch::Tensor variances = all.slice(1, 1 + features_);
+  torch::Tensor counts = all.slice(1, 1, 2);
+  const torch::Tensor means = all.slice(1, 2, 2 + features_);
+  const torch::Tensor variances = all.slice(1, 2 + features_);
+  // One value has no variance. If an epoch leaves no more for its last step, samples count that
+  // otherwise don't: training goes on.
+  if (counts.sum().item<double>() <= 1) counts = all.slice(1, 0, 1);
   Statistics statistics;
   statistics.count = counts.sum().item<double>();
-  TORCH_CHECK(
-      statistics.count > 1, "SyncBatchNorm: all ranks together have ", statistics.count,
-      " value(s) a channel; training needs at least 2; choose a batch size that leaves more than "
-      "one sample for an epoch's last step");
+  TORCH_CHECK(statistics.count > 1, "SyncBatchNorm: all ranks together have ", statistics.count,
+              " value(s) a channel; training needs at least 2");
   statistics.mean = (means * counts).sum(0) / statistics.count;
   statistics.variance =
       ((variances + (means - statistics.mean).square()) * counts).sum(0) / statistics.count;

@@ -53,18 +53,6 @@ TEST(ConfigFile, MayComeFromItsVariable) {
   EXPECT_EQ(PlanOf(Parse({"--config=", "train.py"}, {{"PET_CONFIG", "nowhere"}})).role, "default");
 }
 
-// torchrun has no such variable, and the user may have set it for another program.
-TEST(ConfigFile, AWrongOneOfTheVariableIsIgnored) {
-  for (const char* text : {"lr: 0.1", "- a", "a: &x 1", "role: [a, b]"}) {
-    const CommandLine parsed = Parse({"train.py"}, {{"PET_CONFIG", "job.yaml"}}, WithFile(text));
-    EXPECT_EQ(PlanOf(parsed).role, "default");
-    EXPECT_THAT(parsed.warnings,
-                ElementsAre(testing::AllOf(testing::StartsWith("PET_CONFIG 'job.yaml': "),
-                                           HasSubstr("; the variable is ignored"))));
-  }
-  EXPECT_EQ(PlanOf(Parse({"train.py"}, {{"PET_CONFIG", "nowhere"}})).role, "default");
-}
-
 TEST(ConfigFile, HoldsTheScript) {
   const std::string text = "script: train.py\nargs: [--lr, 0.1, 'a b', \"\"]\n";
   EXPECT_THAT(PlanOf(ParseFile(text, "")).argv,
