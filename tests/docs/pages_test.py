@@ -152,12 +152,6 @@ class Jobs(PageTestCase):
         self.assertTrue(os.path.exists(self.bed.path("chaos.json")))
         self.close()
 
-    def test_preflight(self):
-        self.have(train_py=HELLO)
-        self.open("docs/PREFLIGHT.md")
-        self.run_page("ddprun test", hosts=2)
-        self.close()
-
     def test_warm(self):
         self.training()
         self.open("docs/WARM.md")
@@ -213,6 +207,16 @@ class Jobs(PageTestCase):
                        "runpy.run_path(sys.argv[-1], run_name='__main__')\n")
         self.open("docs/PYTHON.md")
         self.run_page("ddprun --nproc_per_node 2 -m debugpy")
+        self.close()
+
+
+class Measured(PageTestCase):
+    """Pages with commands that measure the machine."""
+
+    def test_preflight(self):
+        self.have(train_py=HELLO)
+        self.open("docs/PREFLIGHT.md")
+        self.run_page("ddprun test", hosts=2)
         self.close()
 
 
