@@ -87,6 +87,13 @@ class Refusals(ElasticCase):
     def test_batch_norm_over_ranks_without_session_step(self):
         self.check("SyncBatchNorm takes `with session.step():` around the body of the loop", "batchnorm")
 
+    def test_an_optimizer_that_the_loop_makes(self):
+        self.check("elastic.Session isn't given the SGD that this loop steps with", "renewed")
+
+    def test_a_peer_that_stalls_longer_than_the_groups_time(self):
+        """The other waits in its backward pass, in C++."""
+        self.check("rank 0 timed out waiting 2s for a collective", "stalls")
+
     def test_a_second_session(self):
         self.check("a process has one elastic.Session", "again")
 

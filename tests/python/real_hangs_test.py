@@ -120,6 +120,7 @@ class RealHangs(unittest.TestCase):
     def test_an_interpreter_that_is_locked(self):
         """Its witness can't look, and its default group has nothing to show: what it had begun in the other groups does."""
         program = draw_hang(134352145, hang_deeds.native_sleep_with_gil_forever)
+        self.assertIn("TwoGroups, 2 ranks", str(program))
         self.check_each(self.outcomes([program], QUIET), self.check_named)
 
     def test_ended_after_the_time_out(self):

@@ -110,7 +110,8 @@ class Training:
             import fake_nccl
             fake_nccl.install()
         self.device = "cuda" if "gpu" in forms else "cpu"
-        (dist if "lonely" in forms else elastic).init_process_group("nccl" if self.forms & {"nccl", "gpu"} else "gloo")
+        (dist if "lonely" in forms else elastic).init_process_group("nccl" if self.forms & {"nccl", "gpu"} else "gloo", **(
+            {"timeout": datetime.timedelta(seconds=2)} if "stalls" in forms else {}))
         self.shared = self.exchange() if "shared" in forms else None
         if "early" in forms and elastic._membership.fetch is not None:
             self.report_state(journal)

@@ -7,9 +7,9 @@ body), synced (a model with a collective of its own, in its forward and backward
 session.step()), replaced (buffers that each pass replaces by other tensors), lazy (buffers that the first pass makes),
 momentum (parameters that no optimizer updates follow others in each pass), entangled (as a GAN, with `gan`: one model's pass
 ends after the other model's update), scaled (a buffer that passes change and read), rate (a learning rate by the loop's own
-count), again (a second Session after the first), late (rank 1 is killed in the evaluation after the last step, once), between
-(in one before), last (after the last step of the first epoch), heirs (rank 1 is killed in step 12; its successor kills the
-others before it makes its Session).
+count), again (a second Session after the first), renewed (the loop makes its optimizer anew), stalls (rank 1, in the second
+step), late (rank 1 is killed in the evaluation after the last step, once), between (in one before), last (after the last step
+of the first epoch), heirs (rank 1 is killed in step 12; its successor kills the others before it makes its Session).
 """
 
 import contextlib
@@ -153,6 +153,10 @@ class Ways(Training):
             self.optimizers[0].param_groups[0]["lr"] = 1e-3 / (number + 1)
         if "neighbours" in self.forms:
             self.turn(inputs)
+        if "renewed" in self.forms:
+            self.optimizers = [torch.optim.SGD(self.model.parameters(), lr=1e-3)]
+        if "stalls" in self.forms and dist.get_rank() == 1 and self.session.step_number == 1:
+            signal.pause()
         if "heirs" in self.forms and (os.environ["DDPRUN_GENERATION"], dist.get_rank(), self.session.step_number) == ("1", 1, 12):
             os.kill(os.getpid(), signal.SIGKILL)
         super().body(number, indices, inputs)

@@ -105,10 +105,11 @@ TEST_F(ProgramsTest, SeveralTasksWithoutDdprun) {
     return process.Output();
   };
   const std::string text = " is 4, and this process trains alone: ";
-  EXPECT_THAT(output_with({{"SLURM_NTASKS", "4"}}), HasSubstr("SLURM_NTASKS" + text + "srun"));
+  EXPECT_THAT(output_with({{"SLURM_STEP_NUM_TASKS", "4"}}),
+              HasSubstr("SLURM_STEP_NUM_TASKS" + text + "srun"));
   EXPECT_THAT(output_with({{"PMI_SIZE", "4"}, {"PMI_RANK", "0"}}), HasSubstr("PMI_SIZE" + text));
   EXPECT_THAT(output_with({{"PMI_SIZE", "4"}, {"PMI_RANK", "3"}}), Not(HasSubstr("trains alone")));
-  EXPECT_THAT(output_with({{"SLURM_NTASKS", "1"}}), Not(HasSubstr("trains alone")));
+  EXPECT_THAT(output_with({{"SLURM_STEP_NUM_TASKS", "1"}}), Not(HasSubstr("trains alone")));
 }
 
 // A second one would wait for the keys that the first one has used.

@@ -266,6 +266,7 @@ class _Backend:
         self._sockets = set()  # the inodes of its sockets
         self.why = ""        # it is shut down
         self.gave_up = False  # a collective that seemed to end didn't
+        self.timed_out = False  # in C++
 
     def run(self, name, arguments, named):
         device = nccl.device_of(arguments) if self.gpu is not None else None
@@ -352,6 +353,7 @@ class _Backend:
             if left <= 0:
                 why = f"timed out waiting {limit:g}s for a collective"
                 print(f"ddprun.elastic: rank {os.environ.get('RANK', '?')} {why}", file=sys.stderr, flush=True)
+                self.timed_out = True
                 self.shut_down(why)
                 return
 
@@ -610,6 +612,10 @@ class Groups:
     def gave_up(self):
         """Whether a collective that seemed to end didn't."""
         return bool(self.over is not None and self.over.why) and any(group.backend.may_be_wrong() for group, _ in self._all)
+
+    def timed_out(self):
+        """Whether this rank has ended a collective itself, because the group's time for it was over."""
+        return any(getattr(group.backend, "timed_out", False) for group, _ in self._all)
 
     def is_all(self, group):
         """Whether a group is that of all ranks."""

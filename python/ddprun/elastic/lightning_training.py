@@ -470,7 +470,8 @@ class Training:
         """For ranks with an older one."""
         buffers = self._buffers.kept() if self._in_step else self._buffers.placed()
         return {"leader": leader, "in_step": self._in_step, "shared": self._first if self._in_step else self._last, "first": self._first,
-                "after": self._after, "parameters": list(self._model.module.parameters()), "trained": reducer.trained(self._model.module), "buffers": buffers,
+                "after": self._after, "parameters": list(self._model.module.parameters()), "trained": reducer.trained(self._model.module),
+                "buffers": buffers,
                 "optimizers": [one.state_dict() for one in self._optimizers], "small": self._small, "own": self._state.plain(self._own),
                 "kinds": self._state.kinds(), "told": self._told, "log": self._journal.entries, "epoch_log": self._epoch_log,
                 "is_resumed": self._is_resumed}

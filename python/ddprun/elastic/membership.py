@@ -81,7 +81,8 @@ class Membership:
     def caused(self, error):
         """Whether a RuntimeError comes from a peer's loss instead of this rank."""
         over = self.over
-        if not over.why and (isinstance(error, (PeerError, dist.DistError)) or any(one in str(error).lower() for one in _COLLECTIVES)):
+        is_collectives = isinstance(error, (PeerError, dist.DistError)) or any(one in str(error).lower() for one in _COLLECTIVES)
+        if not over.why and is_collectives and not groups.timed_out():
             over.wait(lambda told: told.why, _WORD_SECONDS)
         return bool(over.why)
 

@@ -105,7 +105,8 @@ class SetUp:
             self._bytes += size
             self.results.setdefault(key, []).append(copied(outputs))
         elif name == "broadcast" and all(tensor.is_floating_point() for tensor in tensors_in(outputs)):
-            self._left_out.update((storage_of(one), tuple(one.shape)) for one in tensors_in(outputs))  # maybe a script's own way to equal parameters
+            # Maybe a script's own way to equal parameters, which end() finds out.
+            self._left_out.update((storage_of(one), tuple(one.shape)) for one in tensors_in(outputs))
         else:
             self.why = _TOO_MUCH
         return work

@@ -141,7 +141,7 @@ struct OtherLauncher {
 constexpr std::array<OtherLauncher, 3> kOtherLaunchers = {
     {{"OMPI_COMM_WORLD_SIZE", "OMPI_COMM_WORLD_RANK", "mpirun"},
      {"PMI_SIZE", "PMI_RANK", "mpirun"},
-     {"SLURM_NTASKS", "SLURM_PROCID", "srun"}}};
+     {"SLURM_STEP_NUM_TASKS", "SLURM_PROCID", "srun"}}};  // SLURM_NTASKS is a batch script's, too
 
 uint32_t NumberIn(const char* variable) {
   const char* text = std::getenv(variable);
