@@ -15,8 +15,10 @@ from bed import PATIENCE
 from timeline import Process, TimelineError, wait_readable
 
 PROGRAMS = ("slurmctld", "slurmd", "munged", "srun", "sbatch", "scontrol", "squeue", "sinfo")
-# A silent node is down after so many seconds; Slurm's default is 300.
-NODE_TIMEOUT = 6
+# A silent node is down after NODE_TIMEOUT seconds; Slurm's default is 300. slurmctld pings all nodes at each third of it, and
+# takes the others' answers only when the silent node's ping has ended, after MESSAGE_TIMEOUT: 4 + 5 s, or all of them are down.
+NODE_TIMEOUT = 12
+MESSAGE_TIMEOUT = 5
 
 _CONF = """
 ClusterName=test
@@ -49,7 +51,7 @@ KillWait=5
 MinJobAge=300
 SlurmctldTimeout=30
 SlurmdTimeout={timeout}
-MessageTimeout=5
+MessageTimeout={message_timeout}
 Waittime=0
 JobRequeue=1
 GresTypes=gpu
@@ -84,7 +86,8 @@ class Slurm:
         self._daemons = {}
         for made in ("state", "munge", *(f"spool/{name}{i}" for i in range(1, nodes + 1))):
             os.makedirs(os.path.join(folder, made))
-        self._write("slurm.conf", _CONF.format(last=nodes + 1, nodes=nodes, folder=folder, timeout=NODE_TIMEOUT, name=name))
+        self._write("slurm.conf", _CONF.format(last=nodes + 1, nodes=nodes, folder=folder, timeout=NODE_TIMEOUT,
+                                            message_timeout=MESSAGE_TIMEOUT, name=name))
         self._write("gres.conf", f"NodeName={name}[1-{nodes}] Name=gpu File=/dev/tty[1-2]\n")
         self._start_munge()
         self._start("slurmctld", nodes + 1, ["slurmctld", "-D", "-c"])
