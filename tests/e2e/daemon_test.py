@@ -284,8 +284,8 @@ class Differences(DaemonTestCase):
         self.assertIn("it is before", run("second"))
         self.assertTrue(self.visit()["leased"])
         self.told("is ready", 2)
-        self.module("edited", "VALUE = 'after!'\n")
-        self.assertIn("it is after!", run("third"))
+        self.module("edited", "VALUE = 'after all'\n")
+        self.assertIn("it is after all", run("third"))
         self.assertTrue(self.visit()["leased"])  # it looked when it was asked to become a worker
         self.bed.event("warm_old", self.began)
 

@@ -46,8 +46,13 @@ class Data(torch.utils.data.Dataset):
 
 
 class Case(unittest.TestCase):
+    # Never destroyed: if DDP's reducer is the last owner of Gloo's group, it waits for the group's thread and keeps Python's lock,
+    # for which that thread may wait, to release a tensor.
+    groups = []
+
     def setUp(self):
         dist.init_process_group("gloo", store=dist.HashStore(), rank=0, world_size=1)
+        self.groups.append(dist.group.WORLD)
         self.addCleanup(dist.destroy_process_group)
         self.model = DistributedDataParallel(torch.nn.Linear(3, 1))
         self.optimizer = torch.optim.SGD(self.model.parameters(), lr=1e-6)
