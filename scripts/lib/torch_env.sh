@@ -12,8 +12,11 @@ ddprun_torch_newest=2.15.0
 # The oldest that ddprun's Python modules are tested with.
 # shellcheck disable=SC2034  # scripts/test uses it
 ddprun_modules_torch_oldest=2.4.1
-# The libraries of CUDA that the newest needs newer than the pinned one has them.
-ddprun_torch_newest_libraries=(nvidia-nccl-cu13==2.30.7 nvidia-nvshmem-cu13==3.7.2)
+# With each the Python modules are tested, and the C++ runtime is built and tested.
+# shellcheck disable=SC2034  # scripts/test uses it
+ddprun_torches_above=(2.12.1 2.13.0 2.14.1 "$ddprun_torch_newest")
+# The libraries of CUDA that these need newer than the pinned one has them.
+ddprun_torches_above_libraries=(nvidia-nccl-cu13==2.30.7 nvidia-nvshmem-cu13==3.7.2)
 ddprun_accelerate_version=1.15.0
 ddprun_lightning_version=2.6.6
 ddprun_transformers_version=5.23.0
@@ -66,8 +69,8 @@ ensure_python_torch() {
     "torch==$ddprun_torch_version" numpy
 }
 
-# ensure_torch_version VERSION: another version of Python's torch, in the environment torch-VERSION.
-ensure_torch_version() {
+# ensure_torch_below VERSION: a torch that is older than the pinned one, with all that it wants, in the environment torch-VERSION.
+ensure_torch_below() {
   local numpy=numpy
   # The oldest was compiled before NumPy's second interface.
   [ "$1" != "$ddprun_torch_oldest" ] || numpy='numpy<2'
@@ -125,14 +128,17 @@ make_layer() {
   printf '%s\n' "$stamp" >"$home/.stamp"
 }
 
-# The torchrun of the newest torch, beside that of py-full, for the suite contract: the wheel alone, with most of CUDA's
-# libraries from py-full, which has the same major version of each.
+# ensure_torch_above VERSION: a torch that is newer than the pinned one, in the environment torch-VERSION: the wheel with NCCL and
+# NVSHMEM, and the other libraries of CUDA from py-full, which has the same major version of each. libtorch_cpu.so, too, finds
+# two of them beside the wheel.
 # Requires: ensure_python_torch.
-ensure_newest_torchrun() {
-  make_layer py-newest \
-    "torch=$ddprun_torch_newest ${ddprun_torch_newest_libraries[*]} below=$ddprun_torch_version" \
-    "torchrun of torch $ddprun_torch_newest: about 0.8 GB to download, 1.7 GB on disk" \
-    py-full --no-deps "torch==$ddprun_torch_newest" "${ddprun_torch_newest_libraries[@]}"
+ensure_torch_above() {
+  local home="$ddprun_cache_dir/torch-$1" cuda
+  make_layer "torch-$1" "torch=$1 ${ddprun_torches_above_libraries[*]} below=$ddprun_torch_version" \
+    "torch $1: about 0.8 GB to download, 1.7 GB on disk" \
+    py-full --no-deps "torch==$1" "${ddprun_torches_above_libraries[@]}"
+  cuda=$(echo "$ddprun_cache_dir"/py-full/lib/python3*/site-packages/nvidia/cu13)
+  ln -sfn "$cuda" "$(echo "$home"/lib/python3*/site-packages/nvidia)/cu13"
 }
 
 # What launches on top of torchrun: accelerate and Lightning, with the torch of py-full.

@@ -61,7 +61,7 @@ def _torchrun(version, environment):
 OURS = Launcher("ddprun", [DDPRUN], PATIENCE)
 # The torchruns that ddprun is held against. A value in which they differ follows the newest.
 PINNED = _torchrun(_pinned("torch_version"), "py-full")
-NEWEST = _torchrun(_pinned("torch_newest"), "py-newest")
+NEWEST = _torchrun(_pinned("torch_newest"), f"torch-{_pinned('torch_newest')}")
 TORCHRUNS = (PINNED, NEWEST)
 
 
