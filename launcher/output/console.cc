@@ -14,6 +14,7 @@
 #include <cerrno>
 #include <climits>
 #include <map>
+#include <tuple>
 #include <utility>
 
 #include "absl/strings/str_cat.h"
@@ -85,11 +86,20 @@ namespace {
 
 constexpr absl::Duration kLastFlush = absl::Milliseconds(200);
 
+// What a console is for: its device and inode, or a descriptor.
+using Target = std::tuple<dev_t, ino_t, int>;
+
+Target TargetOf(int fd) {
+  struct stat info {};
+  if (fstat(fd, &info) != 0 || S_ISREG(info.st_mode)) return {0, 0, fd};
+  return {info.st_dev, info.st_ino, -1};
+}
+
 }  // namespace
 
 std::shared_ptr<Console> Console::For(EventLoop* loop, int fd) {
-  static thread_local std::map<std::pair<EventLoop*, int>, std::weak_ptr<Console>> consoles;
-  std::weak_ptr<Console>& known = consoles[{loop, fd}];
+  static thread_local std::map<std::pair<EventLoop*, Target>, std::weak_ptr<Console>> consoles;
+  std::weak_ptr<Console>& known = consoles[{loop, TargetOf(fd)}];
   std::shared_ptr<Console> console = known.lock();
   if (console == nullptr) {
     console.reset(new Console(loop, fd));

@@ -54,15 +54,17 @@ class ConsoleSink {
   bool broken_ = false;     // the reader is gone
 };
 
-// Writes whole lines of many streams to one descriptor (ConsoleSink) without blocking the loop.
+// Writes whole lines of many streams to one file (ConsoleSink) without blocking the loop.
 // Lines that the descriptor doesn't accept now are kept.
 //
 // Lines of different streams never mix: kept bytes are written first.
 // Threads: the loop's.
 class Console : public std::enable_shared_from_this<Console> {
  public:
-  // The one console for `fd` on this thread, so that all its streams share the order. `fd` stays
-  // the caller's and must outlive it.
+  // The one console for the file of `fd` on this thread, so that all its streams share the order:
+  // stdout and stderr are mostly one terminal or one pipe, which may take a part of a line. Regular
+  // files take all; each descriptor has a console, and its own place in the file. `fd` stays the
+  // caller's and must outlive the console of its file.
   static std::shared_ptr<Console> For(EventLoop* loop, int fd);
   // Waits up to 200 ms for the descriptor to accept the rest.
   ~Console();

@@ -58,10 +58,33 @@ TEST_F(ConsoleTest, WritesAtOnceWhatFits) {
   EXPECT_EQ(ReadNow(pipe_.first.get()), "one\ntwo\n");
 }
 
-TEST_F(ConsoleTest, IsOnePerDescriptor) {
+TEST_F(ConsoleTest, IsOneForAPipe) {
   const auto console = Console::For(loop_.get(), pipe_.second.get());
   EXPECT_EQ(Console::For(loop_.get(), pipe_.second.get()), console);
-  EXPECT_NE(Console::For(loop_.get(), pipe_.first.get()), console);
+  EXPECT_NE(Console::For(loop_.get(), MakePipe()->second.get()), console);
+}
+
+TEST_F(ConsoleTest, IsOneForEachDescriptorOfARegularFile) {
+  const testing::TempTree tree;
+  const std::string path = tree.Write("log", "");
+  const Fd first(open(path.c_str(), O_WRONLY | O_CLOEXEC));
+  const Fd second(open(path.c_str(), O_WRONLY | O_APPEND | O_CLOEXEC));
+  const auto console = Console::For(loop_.get(), first.get());
+  EXPECT_EQ(Console::For(loop_.get(), first.get()), console);
+  EXPECT_NE(Console::For(loop_.get(), second.get()), console);
+}
+
+// As stdout and stderr of a terminal or of "2>&1 | less", which have taken a part of a long line.
+TEST_F(ConsoleTest, LinesStayWholeWhereTwoDescriptorsAreOneFile) {
+  const Fd copy(fcntl(pipe_.second.get(), F_DUPFD_CLOEXEC, 0));
+  const auto out = Console::For(loop_.get(), pipe_.second.get());
+  const auto err = Console::For(loop_.get(), copy.get());
+  const std::string line = std::string(9000, 'o') + "\n";
+  out->Write(line);
+  EXPECT_TRUE(out->busy());
+  EXPECT_EQ(ReadNow(pipe_.first.get()), std::string(4096, 'o'));  // there is space again
+  err->Write("an error\n");
+  EXPECT_EQ(ReadAllOf(err.get(), pipe_.first.get()), line.substr(4096) + "an error\n");
 }
 
 TEST_F(ConsoleTest, NeverChangesTheSharedDescription) {
