@@ -35,7 +35,7 @@ def watch_torchs():
     for called in (*EQUAL, *_DIFFER, *NEW_NAMES):
         original = getattr(dist.ProcessGroup, called, None)
         if original is not None:
-            originals[called] = original
+            originals[called] = vars(dist.ProcessGroup)[called]  # since torch 2.12 getattr() returns what binds no group
             setattr(dist.ProcessGroup, called, _known(original, NEW_NAMES.get(called, called)))
 
     def end():
