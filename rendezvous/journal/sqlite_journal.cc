@@ -188,8 +188,8 @@ void SqliteJournal::Retract(const std::string& run_id, std::function<void(absl::
 void SqliteJournal::RemoveAside(uint64_t number) {
   absl::StatusOr<std::thread> thread =
       StartThread("the end of the journal", [this, number, path = path_, inbox = inbox_] {
-        const absl::Status removed = JournalFile::Remove(path);
-        inbox->Post([this, number, removed] { OnAnswer(number, removed); });
+        inbox->Post(
+            [this, number, removed = JournalFile::Remove(path)] { OnAnswer(number, removed); });
       });
   if (thread.ok()) return thread->detach();
   inbox_->Post([this, number, error = thread.status()] { OnAnswer(number, error); });
