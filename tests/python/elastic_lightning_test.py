@@ -195,7 +195,8 @@ class Anywhere(LightningCase):
     def test_what_is_refused(self):
         for form, words in (("manual", "manual optimization"), ("iterable", "not with Stream"), ("random", "order of"),
                             ("swa", "the callback StochasticWeightAveraging"), ("several", "multiple optimizers"),
-                            ("lbfgs", "not with LBFGS"),
+                            ("lbfgs", "not with LBFGS"), ("closure", "an optimizer_step() that calls the closure by itself"),
+                            ("asked", "Watch.state_dict() has failed: AttributeError"),
                             ("sum", "'late', which is logged in on_train_batch_end")):
             with self.subTest(form):
                 agent, journal, _ = self.begin(form, name=form, ahead=("--warm", "off"))

@@ -12,6 +12,7 @@ import socket
 import subprocess
 import sys
 import tempfile
+import threading
 import types
 import unittest
 import unittest.mock
@@ -23,7 +24,7 @@ sys.path[:0] = [os.path.join(HERE, "..", "..", "python")]
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from ddprun import elastic  # noqa: E402
-from ddprun.elastic import groups, handover, nccl, reducer, resharding, set_up, snapshot, transfer, unkept  # noqa: E402
+from ddprun.elastic import groups, handover, lightning, nccl, parts, reducer, resharding, set_up, snapshot, transfer, unkept  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
@@ -168,6 +169,12 @@ class Loops(Case):
         self.assertEqual((12, ""), self.accumulated(steps_at))
 
 
+class Alone(Case):
+    def test_ddp_goes_on_to_make_buffers_equal(self):
+        self.session()
+        self.assertTrue(self.model.broadcast_buffers)
+
+
 class OldTorch(unittest.TestCase):
     def test_it_is_named(self):
         with unittest.mock.patch.object(torch, "__version__", "2.3.1+cpu"):
@@ -261,6 +268,44 @@ class Models(Case):
             self.assertEqual([False, False, True, True], reducer.trained(model))
             model[0].requires_grad_(True)
             reducer.reform(wrapped, None, flags)
+
+
+class Optimizers(Case):
+    def test_parameters_of_no_model(self):
+        weight, peers = torch.nn.Parameter(torch.zeros(2)), torch.nn.Parameter(torch.ones(2))
+        own, given = (parts.Parts(self.model, torch.optim.SGD([*self.model.parameters(), one]), None, None, self.sampler, None)
+                      for one in (weight, peers))
+        own.load(given.state())
+        self.assertEqual([1.0, 1.0], weight.tolist())
+
+    def test_a_rate_that_is_a_tensor(self):
+        optimizer = torch.optim.Adam(self.model.parameters(), lr=torch.tensor(0.5), capturable=True)
+        rate, kept = optimizer.param_groups[0]["lr"], parts.options_of(optimizer)
+        rate.fill_(0.25)
+        parts.put_options(optimizer, kept)
+        self.assertIs(rate, optimizer.param_groups[0]["lr"])
+        self.assertEqual(0.5, rate.item())
+
+
+class Sockets(unittest.TestCase):
+    def test_a_default_timeout_changes_no_socket_of_the_programs(self):
+        with socket.create_server(("127.0.0.1", 0)) as server, socket.create_connection(server.getsockname()) as own:
+            self.addCleanup(socket.setdefaulttimeout, None)
+            socket.setdefaulttimeout(30)
+            for copy_of_one in groups._tcp_sockets():
+                copy_of_one.close()
+            self.assertTrue(os.get_blocking(own.fileno()))
+
+
+class LightningHooks(unittest.TestCase):
+    def test_a_copy_of_the_model_counts_nothing(self):
+        journal = types.SimpleNamespace(depth=0, lock=threading.Lock())  # which can't be copied
+        hook = lightning._Depth(journal, 1)
+        copy.deepcopy(hook)()
+        pickle.loads(pickle.dumps(hook))()
+        self.assertEqual(0, journal.depth)
+        hook()
+        self.assertEqual(1, journal.depth)
 
 
 class SetUps(Case):

@@ -8,6 +8,7 @@ import os
 import socket
 import sys
 import threading
+import types
 import unittest
 import unittest.mock
 from datetime import timedelta
@@ -37,6 +38,22 @@ class Errors(unittest.TestCase):
                           dist.DistBackendError("x"), dist.DistStoreError("x"), elastic.PeerError("x")):
                 member.caused(error)
             self.assertEqual(4, len(words))
+
+
+class Ends(unittest.TestCase):
+    class Store(dist.HashStore):
+        def gather(self, name, value, names):
+            return [value]
+
+    def test_released_groups_have_no_threads(self):
+        """One that asked for Python's lock while the interpreter ends would abort the process."""
+        of_all = groups.Groups()
+        of_all.store, of_all.over = self.Store(), groups.Over()
+        self.addCleanup(of_all.over.tell, "the end")
+        backend = of_all._connect(types.SimpleNamespace(key="0", rank=lambda: 0, size=lambda: 1, timeout=PATIENCE))
+        self.assertTrue(backend.threads <= groups._threads())
+        backend.release()
+        self.assertEqual(set(), {one for one in backend.threads & groups._threads() if groups._line(one, "comm") == groups._NAME_OF_THREADS})
 
 
 class Forgotten(unittest.TestCase):

@@ -6,7 +6,7 @@ bar and LearningRateMonitor), early (stops by EarlyStopping), resume (from FOLDE
 20, and ends before step 40), lightning (the package lightning.pytorch), plain (Lightning's own strategy), module (a
 LightningDataModule in a variable), lazy (the first pass makes an attribute), outputs (the module keeps its steps' outputs),
 average (a hook averages the parameters after each update), and what is refused: manual, iterable, random, swa, several, lbfgs,
-sum.
+sum, closure (optimizer_step() calls it), asked (a callback has its state from the first validation on).
 """
 
 import copy
@@ -111,6 +111,11 @@ class Model(pl.LightningModule):
         self.log("val_own", self.loss_of(batch))
         self.journal.write("validation", number=number, step=self.trainer.global_step)
 
+    if "closure" in FORMS:
+        def optimizer_step(self, epoch, number, optimizer, closure):
+            closure()
+            optimizer.step()
+
     def configure_optimizers(self):
         optimizer = torch.optim.AdamW(self.parameters(), lr=1e-2)
         schedulers = [{"scheduler": torch.optim.lr_scheduler.StepLR(optimizer, 10, 0.9), "interval": "step"},
@@ -152,10 +157,15 @@ class Watch(callbacks.Callback):
         self.journal, self.batches, self.total = journal, 0, 0.0
 
     def state_dict(self):
+        if "asked" in FORMS:
+            return {"best": self.best}
         return {"batches": self.batches, "total": self.total}
 
     def load_state_dict(self, state):
         self.batches, self.total = state["batches"], state["total"]
+
+    def on_fit_start(self, trainer, module):
+        copy.deepcopy(module)  # as for an average of the parameters
 
     def on_train_start(self, trainer, module):
         name = trainer.strategy.broadcast(f"run {os.getpid()}" if trainer.is_global_zero else None)

@@ -201,6 +201,7 @@ class Training:
         if self.scaler is None:
             loss.backward()
             optimizer.step()
+            optimizer.param_groups[0]["params"][0].grad.sum()  # a script may log it
         else:
             self.scaler.scale(loss).backward()
             self.scaler.unscale_(optimizer)

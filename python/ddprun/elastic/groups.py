@@ -85,7 +85,10 @@ def _tcp_sockets():
         try:
             if not stat.S_ISSOCK(os.stat(f"/proc/self/fd/{name}").st_mode):
                 continue
-            copy = socket.socket(fileno=os.dup(int(name)))
+            number = os.dup(int(name))
+            blocks = os.get_blocking(number)
+            copy = socket.socket(fileno=number)
+            os.set_blocking(number, blocks)  # with a default time-out Python changes it, for all copies
         except OSError:
             continue  # closed meanwhile
         if copy.family in (socket.AF_INET, socket.AF_INET6) and copy.type == socket.SOCK_STREAM:
@@ -348,14 +351,17 @@ class _Backend:
         waits, as DDP's backward pass does: Python's waits look at the clock themselves, Gloo doesn't."""
         limit = left = min(self.timeout, _YEAR).total_seconds()
         while not over.wait(lambda told: told.why, left):
-            works = [one for one in list(self._works) if one.waits_in_cpp and not one.is_completed()]
-            left = min((one.began + limit - time.monotonic() for one in works), default=limit)
+            left = self._time_left(limit)
             if left <= 0:
                 why = f"timed out waiting {limit:g}s for a collective"
                 print(f"ddprun.elastic: rank {os.environ.get('RANK', '?')} {why}", file=sys.stderr, flush=True)
                 self.timed_out = True
                 self.shut_down(why)
                 return
+
+    def _time_left(self, limit):
+        return min((one.began + limit - time.monotonic() for one in list(self._works) if one.waits_in_cpp and not one.is_completed()),
+                   default=limit)
 
     def await_ends(self):
         """Waits until all waits on a backend that is shut down have ended. Threads: any."""
@@ -681,6 +687,7 @@ class Groups:
                 backend.threads = _threads() - before
                 backend.know_sockets()
                 result.append(made)
+                del made  # this thread watches the group, and close() destroys it
             except Exception as error:  # whatever it is, the caller raises it
                 result.append(error)
             over.wake()
@@ -691,9 +698,10 @@ class Groups:
         over.wait(lambda told: result or told.why)
         if not result:
             raise PeerError(f"the generation ended while its ranks connected: {over.why}")
-        if isinstance(result[0], Exception):
-            raise result[0]
-        backend.inner = result[0]
+        made = result.pop()
+        if isinstance(made, Exception):
+            raise made
+        backend.inner = made
         backend.inner._set_default_timeout(_YEAR)
         if over.why:
             backend.shut_down(over.why)  # what was connected after the word; nothing has begun on it

@@ -111,6 +111,20 @@ def _unkept_loader(loader):
     return type(loader if type(loader) is not DataLoader else loader.dataset).__name__
 
 
+class _Depth:
+    """A hook that counts the model's forward passes under way. In copies of the model it counts nothing."""
+
+    def __init__(self, journal, change):
+        self._journal, self._change = journal, change
+
+    def __call__(self, *_):
+        if self._journal is not None:
+            self._journal.depth += self._change
+
+    def __reduce__(self):
+        return _Depth, (None, 0)
+
+
 class Batches:
     """A batch sampler that can begin within an epoch, on a newcomer. It has the epochs of its source."""
 
@@ -232,8 +246,8 @@ class _Elastic:
             return super()._setup_model(model)
         with self._journal.paused():  # the state comes from a peer
             made = super()._setup_model(model)
-        self._hooks = [model.register_forward_pre_hook(self._before_forward),
-                       model.register_forward_hook(self._after_forward, always_call=True)]
+        self._hooks = [model.register_forward_pre_hook(_Depth(self._journal, 1)),
+                       model.register_forward_hook(_Depth(self._journal, -1), always_call=True)]
         return made
 
     def _check(self, trainer):
@@ -259,7 +273,10 @@ class _Elastic:
 
     def _goes_on(self):
         """Whether the training is kept, of a script that hasn't asked for it. Where one rank can't, no rank does."""
-        if self._on_refusal is None or self._membership.is_newcomer:
+        if self._membership.is_newcomer:
+            return True
+        self._check_states()
+        if self._on_refusal is None:
             return True
         if self._batches is None:
             self._why_not = self._why_not or "a Trainer without a DataLoader"
@@ -271,6 +288,16 @@ class _Elastic:
         if why:
             self._let_go(why)
         return not why
+
+    def _check_states(self):
+        """Callbacks are asked for their states at each batch, and by Lightning only when it saves."""
+        for callback in self.lightning_module.trainer.callbacks:
+            try:
+                callback.state_dict()
+            except Exception as error:
+                name = type(callback).__name__
+                self._refuse(Refusal(f"the state of {name}", f"asks callbacks for their states before the first batch, and "
+                                     f"{name}.state_dict() has failed: {error!r}"))
 
     def _let_go(self, why):
         """The training is Lightning's alone."""
@@ -392,12 +419,6 @@ class _Elastic:
             return super().training_step(*arguments, **named)
         with self._journal.paused():  # for DDP's own collectives; the module's hooks end the pause
             return super().training_step(*arguments, **named)
-
-    def _before_forward(self, *_):
-        self._journal.depth += 1
-
-    def _after_forward(self, *_):
-        self._journal.depth -= 1
 
     def backward(self, closure_loss, *arguments, **named):
         if self._training is None:

@@ -118,10 +118,10 @@ class State:
     def counters(self):
         return {name: counters(tracker) for name, tracker in trackers(self._trainer).items()}
 
-    def shared(self):
-        """The state at the beginning of a batch."""
+    def shared(self, is_kept):
+        """The state at the beginning of a batch. is_kept: callbacks, too, may be given to a new worker."""
         trainer = self._trainer
-        return {"counters": self.counters(), "callbacks": [self._state_of(one) for one in self._callbacks],
+        return {"counters": self.counters(), "callbacks": [self._state_of(one) for one in self._callbacks if is_kept],
                 "should_stop": trainer.should_stop, "batches_that_stepped": trainer.fit_loop.epoch_loop._batches_that_stepped,
                 "logging": self._logging(), "restarting": [loop._restarting for loop in self._loops()]}
 

@@ -28,6 +28,7 @@ from ddprun.elastic.buffers import Buffers
 from ddprun.elastic.groups import groups
 from ddprun.elastic.lightning_state import State, counters, mixed, set_counters, trackers
 from ddprun.elastic.membership import say_recovery
+from ddprun.elastic.parts import options_of, put_options
 from ddprun.elastic.seeds import Seeds
 from ddprun.elastic.session import Recovery
 from ddprun.elastic.store import JobOver
@@ -242,7 +243,7 @@ class Training:
     def _begin_batch(self):
         if not self._in_step and self._told and self._has_news():
             self._tell_shown()
-        shared = {**self._state.shared(), "at": self._journal.at}
+        shared = {**self._state.shared(is_kept=not self._why_not), "at": self._journal.at}
         self._last = shared
         if self._in_step:
             self._micro += 1
@@ -252,8 +253,7 @@ class Training:
         self._in_step, self._micro, self._first = True, 0, shared
         self._own = self._state.own()
         self._check_own()
-        self._small = {"groups": [[{key: value for key, value in group.items() if key != "params"} for group in one.param_groups]
-                                  for one in self._optimizers],
+        self._small = {"groups": [options_of(one) for one in self._optimizers],
                        "schedulers": [copied(one.state_dict()) for one in self._schedulers]}
         self._buffers.keep()
         self._note_versions()
@@ -328,6 +328,9 @@ class Training:
             if not self.is_peers(error):
                 raise
             raise _Broken from None
+        if loss is None:
+            self._refuse("an optimizer_step() that calls the closure by itself",
+                         "an optimizer_step() that calls the closure by itself: give it to optimizer.step()")
         if not self._broken:
             self.guarded(self._tell, loss)
         if self._broken:
@@ -354,7 +357,7 @@ class Training:
         second step's forward pass: so a rank that has done an update knows the layout of all that follow."""
         self._is_settled = self._is_settled or reducer.rebuild(self._model)
         own = self._state.own()
-        blob = pickle.dumps({**self._state.plain(own), "loss": (loss.item(), loss.dtype)})
+        blob = pickle.dumps({**self._state.plain(own), "loss": loss if loss is None else (loss.item(), loss.dtype)})
         while True:
             mine = torch.zeros(self._capacity, dtype=torch.uint8)
             size = len(blob).to_bytes(8, "little")
@@ -493,9 +496,8 @@ class Training:
             self._small = state["small"]
             for one, given in zip(self._schedulers, copied(self._small["schedulers"])):
                 one.load_state_dict(given)
-        for one, kept in zip(self._optimizers, copied(self._small["groups"])):
-            for group, values in zip(one.param_groups, kept):
-                group.update(values)
+        for one, kept in zip(self._optimizers, self._small["groups"]):
+            put_options(one, kept)
         self._told = state["told"]
         if is_new:
             self.updates, self._in_step = newest[:2]

@@ -34,6 +34,21 @@ def _checked(kind, things, methods, what):
     return things
 
 
+def options_of(optimizer):
+    """Copies of all in the optimizer's groups but parameters: learning rates."""
+    return [copied({key: value for key, value in group.items() if key != "params"}) for group in optimizer.param_groups]
+
+
+def put_options(optimizer, options):
+    for group, kept in zip(optimizer.param_groups, copied(options)):
+        for key, value in kept.items():
+            own = group.get(key)
+            if isinstance(own, torch.Tensor) and isinstance(value, torch.Tensor):
+                own.copy_(value)  # compiled updates have it
+            else:
+                group[key] = value
+
+
 class Parts:
     """The parts of one rank. A *step* is from one update of the parameters to the next; the methods are about the one under way."""
 
@@ -95,8 +110,7 @@ class Parts:
         for buffers in self._buffers:
             buffers.keep()
         self._small = {
-            "groups": [[{key: value for key, value in group.items() if key != "params"} for group in optimizer.param_groups]
-                       for optimizer in self.optimizers],
+            "groups": [options_of(optimizer) for optimizer in self.optimizers],
             "stateful": [copied(one.state_dict()) for one in self.stateful()]}
         if self._place is None and self.sampler is not None:
             self._place = self.sampler.state_dict()
@@ -183,10 +197,10 @@ class Parts:
                 for parameter in group["params"]:
                     parameter.grad = None
 
-    def fill_gradients(self):
-        """Sets missing gradients to zeros after a broken backward pass, for clipping, scalers and programs that read them."""
-        for optimizer in self.optimizers:
-            for group in optimizer.param_groups:
+    def fill_gradients(self, optimizer=None):
+        """Sets missing gradients to zeros where a pass or an update does nothing, for clipping, scalers and programs that read them."""
+        for one in [optimizer] if optimizer is not None else self.optimizers:
+            for group in one.param_groups:
                 for parameter in group["params"]:
                     if parameter.grad is None and parameter.requires_grad:
                         parameter.grad = torch.zeros_like(parameter)
@@ -213,7 +227,14 @@ class Parts:
                 "unsaved": [buffers.unsaved() for buffers in self._buffers],
                 "optimizers": [optimizer.state_dict() for optimizer in self.optimizers],
                 "small": {"groups": None, "stateful": [one.state_dict() for one in self.stateful()]},
+                "others": [one.detach() for one in self._others()],
                 "sampler": self.place_in_data()}
+
+    def _others(self):
+        """The optimizers' parameters that no model has, as weights of losses."""
+        own = {id(parameter) for model in self.models for parameter in model.parameters()}
+        return [parameter for optimizer in self.optimizers for group in optimizer.param_groups for parameter in group["params"]
+                if id(parameter) not in own]
 
     def load(self, state):
         """Takes a peer's state(), except for its place in the data."""
@@ -221,12 +242,18 @@ class Parts:
             for model, buffers, given in zip(self.models, self._buffers, state["models"]):
                 buffers.make(given)
                 load_into(model.module, given)
+        self._put_others(state)
         self._put_trained(state)
         for buffers, given in zip(self._buffers, state["unsaved"]):
             buffers.put_unsaved(given)
         for optimizer, given in zip(self.optimizers, state["optimizers"]):
             optimizer.load_state_dict(given)
         self._put_small(state["small"])
+
+    def _put_others(self, state):
+        with torch.no_grad():
+            for parameter, given in zip(self._others(), state["others"]):
+                parameter.copy_(given)
 
     def _put_trained(self, state):
         """A script may freeze parameters, or begin to train others, at an epoch of its choice."""
@@ -250,5 +277,4 @@ class Parts:
             one.load_state_dict(copied(state))
         # After the schedulers: their load_state_dict() doesn't put the optimizer's learning rate back.
         for optimizer, groups in zip(self.optimizers, small["groups"] or []):
-            for group, kept in zip(optimizer.param_groups, groups):
-                group.update(kept)
+            put_options(optimizer, groups)

@@ -157,6 +157,7 @@ class Session:
         _check_together(self._parts)
         self._watch_updates()
         if membership is None:
+            self._parts.give_back_buffers()
             return
         Session._exists = True
         self._watch_passes()
@@ -451,8 +452,10 @@ class Session:
             return
         if self._broken:
             self._attempted = True
+            self._parts.fill_gradients(optimizer)
             return
         if self._skips:
+            self._parts.fill_gradients(optimizer)
             self._parts.updated(optimizer)
             self._parts.put_buffers(self._after_updates[self._updates])
             self._skips -= 1

@@ -102,6 +102,9 @@ class ShardedParts(Parts):
     def _take_buffers(self):
         pass  # each rank's stay its own
 
+    def give_back_buffers(self):
+        pass
+
     @staticmethod
     def _bare(model):
         return model
@@ -138,6 +141,7 @@ class ShardedParts(Parts):
         for model, given in zip(self.models, state["models"]):
             if given is not None:  # else it was read into the model's own memory
                 load_into(model, as_own(given, state_of(model)))
+        self._put_others(state)
         self._put_trained(state)
         for buffers, given in zip(self._buffers, state["unsaved"]):
             buffers.put_unsaved(given)

@@ -334,6 +334,9 @@ class Attached:
     def _before_update(self, optimizer, *_):
         self._check_given_up()
         self._parts.before_update(optimizer)
+        self._share()
+
+    def _share(self):
         table = torch.zeros(self._membership.size, 2, dtype=torch.float64)
         table[self._membership.rank] = torch.tensor(self._own(), dtype=torch.float64)
         dist.all_reduce(table)
@@ -364,6 +367,8 @@ class Attached:
             return self._call("_maybe_log_save_evaluate", **named)
         if self._unkept is None:
             self._look()  # a newcomer's first step makes what the others' first one has made
+        if not self._updated:
+            self._share()  # the scaler has left out the update
         self._updated, self._done, self._table = False, self._next, self._new_table
         self._grad_norm, self._rate = named["grad_norm"], named.get("learning_rate")
         if control.should_log or control.should_evaluate or control.should_save:
