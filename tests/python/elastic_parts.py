@@ -24,7 +24,8 @@ sys.path[:0] = [os.path.join(HERE, "..", "..", "python")]
 import torch  # noqa: E402
 import torch.distributed as dist  # noqa: E402
 from ddprun import elastic  # noqa: E402
-from ddprun.elastic import groups, handover, lightning, nccl, parts, reducer, resharding, set_up, snapshot, transfer, unkept  # noqa: E402
+from ddprun.elastic import groups, handover, lightning, nccl, parts, reducer, resharding  # noqa: E402
+from ddprun.elastic import set_up, snapshot, transfer, unkept  # noqa: E402
 from torch.nn.parallel import DistributedDataParallel  # noqa: E402
 from torch.utils.data import DataLoader  # noqa: E402
 
@@ -47,8 +48,8 @@ class Data(torch.utils.data.Dataset):
 
 
 class Case(unittest.TestCase):
-    # Never destroyed: if DDP's reducer is the last owner of Gloo's group, it waits for the group's thread and keeps Python's lock,
-    # for which that thread may wait, to release a tensor.
+    # Never destroyed: if DDP's reducer is the last owner of Gloo's group, it waits for the group's thread with Python's lock, for
+    # which that thread may wait, to release a tensor.
     groups = []
 
     def setUp(self):
