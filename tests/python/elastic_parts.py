@@ -467,6 +467,16 @@ class Unkept(unittest.TestCase):
         now = unkept.Watch._now(watch)
         self.assertEqual({"p of 0", "momentum of 2"}, {name for name in now if now[name] != before[name]})
 
+    def test_an_average_of_the_model_is_seen(self):
+        model = torch.nn.Linear(2, 2)
+        own = types.SimpleNamespace(average=torch.optim.swa_utils.AveragedModel(model), part=model, parameters=[*model.parameters()])
+        watch = unkept.Watch({"the callback": (own, set())}, [torch.nn.Sequential(model)])
+        with torch.no_grad():
+            model.weight.add_(1)
+        self.assertEqual([], [one for one in watch.changed() if one.endswith("the callback")])
+        own.average.update_parameters(model)
+        self.assertEqual(["average of the callback"], [one for one in watch.changed() if one.endswith("the callback")])
+
     @unittest.skipIf(numpy is None, "no numpy")
     def test_a_file_of_a_terabyte_is_not_read(self):
         with tempfile.TemporaryFile() as file:

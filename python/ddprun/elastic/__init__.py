@@ -38,11 +38,12 @@ _membership = None
 _said_why_not = False
 
 
-def init_process_group(backend=None, timeout=timedelta(minutes=30), **named):
+def init_process_group(backend=None, timeout=None, **named):
     """torch.distributed.init_process_group(), with a group that outlives the loss of a peer.
 
     backend: "gloo", or None, which is that where there is no GPU. With others, under another launcher, and with a version of torch
     that lacks something, the group is torch's own, and a failure restarts all processes. Without a launcher there is no group.
+    timeout: None = 30 minutes, as torch's for Gloo, or torch's own for its groups.
     named: torch's own arguments.
     """
     global _membership, _said_why_not
@@ -56,6 +57,7 @@ def init_process_group(backend=None, timeout=timedelta(minutes=30), **named):
             return None  # the script runs alone
         return dist.init_process_group(backend, timeout=timeout, **named)
     _groups.groups.has_nccl = _is_for_gpu(backend)
+    timeout = timeout or timedelta(minutes=30)
     membership.prepare(timeout)
     membership.arrive()
     dist.init_process_group(_groups.NAME, store=_groups.groups.store, rank=membership.rank, world_size=membership.size,

@@ -83,7 +83,7 @@ class _Print:
         elif kind in (str, bytes):
             self._put(hash(value))  # which Python computes once: a text may be a whole data set
         elif isinstance(value, torch.Tensor):
-            self._put((id(value), version_of(value)))
+            self._put(id(value) if id(value) in self._kept else (id(value), version_of(value)))
         elif id(value) in self._seen or len(self._seen) > _OBJECTS:
             self._put(id(value))
         else:
@@ -111,7 +111,10 @@ class _Print:
             self._add_all((cell.cell_contents for cell in value.__closure__ or ()), depth)
         elif isinstance(value, types.MethodType):
             self._add(value.__self__, depth + 1)
-        elif not isinstance(value, (torch.nn.Module, type, types.ModuleType)) and not is_frameworks(kind):
+        elif isinstance(value, torch.nn.Module):  # as an average of the model
+            for one in itertools.chain(value.parameters(), value.buffers()):
+                self._add(one, depth)
+        elif not isinstance(value, (type, types.ModuleType)) and not is_frameworks(kind):
             own = getattr(value, "__dict__", {})
             frameworks = _private_names(kind) & own.keys()
             self._add_all(_flat({name: one for name, one in list(own.items()) if name not in frameworks} if frameworks else own), depth)
@@ -159,7 +162,11 @@ class Watch:
     def __init__(self, objects, kept):
         """objects: {what it is: (an object, the names of attributes that are the framework's)}. kept: objects that others keep."""
         self._objects, self._frames = objects, callers()
-        self._kept = {id(one) for one in (*kept, *(one for one, _ in objects.values()))}
+        others = [*kept, *(one for one, _ in objects.values())]
+        self._kept = {id(one) for one in others}
+        for one in others:
+            if isinstance(one, torch.nn.Module):
+                self._kept.update(map(id, itertools.chain(one.parameters(), one.buffers())))
         self._before = self._now()
 
     def changed(self):
