@@ -41,7 +41,7 @@ def cross_packages():
     with open(os.path.join(ROOT, "scripts", "lib", "setup.sh"), encoding="utf-8") as source:
         words = re.search(r"ddprun_build_packages=\(([^)]*)\)", source.read()).group(1).split()
     libraries = [f"{word}:arm64" for word in words if re.fullmatch(r"(lib|zlib).*-dev", word)]
-    return ["crossbuild-essential-arm64", "ccache", "cmake", "ninja-build", "pkg-config", "protobuf-compiler",
+    return ["crossbuild-essential-arm64", "ccache", "cmake", "git", "ninja-build", "pkg-config", "protobuf-compiler",
             "protobuf-compiler-grpc", "nlohmann-json3-dev", *libraries]
 
 
