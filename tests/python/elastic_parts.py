@@ -469,12 +469,13 @@ class Unkept(unittest.TestCase):
 
     def test_an_average_of_the_model_is_seen(self):
         model = torch.nn.Linear(2, 2)
-        own = types.SimpleNamespace(average=torch.optim.swa_utils.AveragedModel(model), part=model, parameters=[*model.parameters()])
+        average = torch.optim.swa_utils.AveragedModel(model)
+        own = types.SimpleNamespace(average=average, part=model, parameters=[*model.parameters()])
         watch = unkept.Watch({"the callback": (own, set())}, [torch.nn.Sequential(model)])
         with torch.no_grad():
             model.weight.add_(1)
         self.assertEqual([], [one for one in watch.changed() if one.endswith("the callback")])
-        own.average.update_parameters(model)
+        average.update_parameters(model)
         self.assertEqual(["average of the callback"], [one for one in watch.changed() if one.endswith("the callback")])
 
     @unittest.skipIf(numpy is None, "no numpy")
