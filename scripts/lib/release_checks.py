@@ -16,6 +16,10 @@ def git(*words):
     return subprocess.run(["git", "-C", ROOT, *words], check=True, capture_output=True, text=True).stdout.strip()
 
 
+def numbers(tag):
+    return tuple(map(int, tag[1:].split(".")))
+
+
 def read(*names):
     return sbom.read(os.path.join(ROOT, *names))
 
@@ -87,7 +91,8 @@ class Checks:
     def wire(self):
         """Numbers of messages' fields are those of the release before, so that the two may meet in a job."""
         major, own = self.version.split(".", maxsplit=1)[0], f"v{self.version}"
-        tags = [tag for tag in git("tag", "--list", f"v{major}.*", "--sort=-version:refname").splitlines() if tag != own]
+        tags = [tag for tag in git("tag", "--list", f"v{major}.*", "--sort=-version:refname").splitlines()
+                if re.fullmatch(r"v\d+\.\d+\.\d+", tag) and numbers(tag) < numbers(own)]
         if not tags:
             return f"no release with the major number {major} has gone before: the wire may be as it likes"
         found = []

@@ -239,7 +239,7 @@ class Attached:
     def _why_it_ends(self):
         """Why this process can't go on after a loss; "" = it can."""
         changed = [] if self._unkept is None else self._unkept.changed()
-        changed = [one for one in changed if not self._memory.keeps(one.removesuffix(" of the Trainer"))]
+        changed = [one for one in changed if not self._memory.keeps(one.replace(" of the Trainer", ""))]
         return f"a new worker can't be given {', '.join(changed[:3])}" if changed else ""
 
     def _on_evaluate(self, *arguments, **named):
