@@ -125,7 +125,7 @@ class DryRun(Copy):
     def test_names_fields_that_are_others_than_in_the_release_before(self):
         words = self.make_ready()
         before = self.version.split(".")[0] + ".0.0"
-        # Neither one of a later line, which a fix of an earlier one doesn't follow, nor a trial is the release before.
+        # A later line, which a fix of an earlier one doesn't follow, and a trial are no release before.
         for tag in (before, f"{before}-rc1", self.version.split(".")[0] + ".999.0"):
             self.git("tag", f"v{tag}")
         self.assertIn(f"ok       the wire keeps the numbers of v{before}", self.release("--dry-run", *words))
